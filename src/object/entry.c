@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * entry: an entry of the table of objects: taken, filled in, given its ring, ended.
+ * entry: one entry of the table of objects: made, given its ring, ended.
  *
- * I3  An object with no openers is ended: its kind gives its references back, then its ring
- *     goes, then its entry is FREE with the next generation.
- * I5  Whoever takes away the last opener without the claim sets UNOPENED, before its row says
- *     less. The owner of the claim writes `registry_object` before MAKING, before ENDING, and
+ * I3  An object without openers is ended: its kind releases its references, then its ring
+ *     is released, then its entry is FREE with the next generation.
+ * I5  A process that clears the last bit in `openers` without the registry sets the
+ *     object's bit UNOPENED, before it clears the bit in its row of opens. The owner of the
+ *     registry writes `registry_object` before it makes an entry MAKING or ENDING, and
  *     before it clears a bit of UNOPENED or SUSPECT.
- * Callers: object.c, reclaim.c; all but tni_object_ring() with the registry, where they say so.
- * Death: the next owner of the registry finds the entry by `registry_object`, and undoes or
- * ends it (reclaim.c).
+ * Callers: object.c, reclaim.c. Death: the next owner of the registry finds the entry by
+ * `registry_object`, and undoes or ends it (reclaim.c).
  */
 #include "object/entry.h"
 
@@ -17,8 +17,7 @@
 
 #include "object/names.h"
 
-/* The first from the hint on, around the end: whoever made or ended an object was there last.
- */
+/* Search from the hint on, and around the end: the last make or end was near the hint. */
 int tni_entry_find_free(struct tn_domain *d, uint32_t *ret_index)
 {
     uint32_t count = d->segment.geometry.objects,
@@ -37,7 +36,7 @@ int tni_entry_find_free(struct tn_domain *d, uint32_t *ret_index)
     return tni_fail(TN_ERR_FULL, "all %u objects of the domain are in use", count);
 }
 
-/* Low entries are taken again first: what looks at all objects looks at the used part only. */
+/* Low entries are reused first: scans of all objects stop at the highest used entry. */
 static void note_free(struct tn_domain *d, const struct tni_object *object)
 {
     uint32_t index = tni_entry_index(d, object);
@@ -45,7 +44,7 @@ static void note_free(struct tn_domain *d, const struct tni_object *object)
         atomic_store(&tni_object_part(d)->object_hint, index);
 }
 
-/* Before the registry is entered: it may take long, and reclaim the dead. The block is ours. */
+/* Called without the registry: an allocation may take long, and may reclaim dead seats. */
 int tni_entry_make_ring(struct tn_domain *d, uint64_t ring_bytes, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_RING, .is_unfinished = true};
@@ -59,7 +58,7 @@ int tni_entry_make_ring(struct tn_domain *d, uint64_t ring_bytes, tni_block *ret
     return 0;
 }
 
-/* The ring's reference passes from us to the object. */
+/* The block is announced while its reference moves from this process to the object. */
 int tni_entry_give_ring(struct tn_domain *d, struct tni_object *object, tni_block block)
 {
     struct tni_thread *thread = tni_thread_enter(d);
@@ -136,7 +135,7 @@ void tni_entry_undo(struct tn_domain *d, struct tni_object *object)
     note_free(d, object);
 }
 
-/* I3. pre: the registry is ours; nobody has it open. Resumable. */
+/* I3 */
 void tni_entry_end(struct tn_domain *d, struct tni_object *object)
 {
     uint64_t word = atomic_load(&object->word);
@@ -146,9 +145,9 @@ void tni_entry_end(struct tn_domain *d, struct tni_object *object)
     atomic_store(&d->segment.header->registry_object, index + 1); /* I5 */
     atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_ENDING, kind));
     TNI_KILL_POINT("object_ending");
-    const struct tni_kind *is = tni_kind_of(d, kind);
-    if (is != NULL && is->end != NULL)
-        is->end(d, object);
+    const struct tni_kind *functions = tni_kind_of(d, kind);
+    if (functions != NULL && functions->end != NULL)
+        functions->end(d, object);
     take_ring(d, object);
     tni_names_unlink(&d->segment, index);
     set_free(object, generation);
@@ -175,7 +174,7 @@ void tni_entry_clear_bits(struct tni_object *object, uint32_t seat)
     tni_seat_set_remove(&object->openers, seat); /* I2 */
 }
 
-/* pre: the registry is ours if `has_claim`. */
+/* I3, I5 */
 void tni_entry_end_unopened(struct tn_domain *d, struct tni_object *object, bool has_claim)
 {
     if (!tni_entry_is_unopened(object))

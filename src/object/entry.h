@@ -19,23 +19,29 @@ static inline bool tni_entry_has_suspects(const struct tni_object *object)
     return atomic_load(&object->suspects_added) != atomic_load(&object->suspects_done);
 }
 
-/** A FREE entry, or TN_ERR_FULL. pre: the registry is ours. */
+/** Find a FREE entry. TN_ERR_FULL: there is none. pre: the registry is ours. */
 int tni_entry_find_free(struct tn_domain *domain, uint32_t *ret_index);
-/** A zeroed block for an object's ring; the reference is the caller's. Without the registry. */
+/** Allocate a zeroed block for a ring. Its reference is the caller's, who may lack the
+ * registry. */
 int tni_entry_make_ring(struct tn_domain *domain, uint64_t ring_bytes, tni_block *ret_block);
-/** The block's reference passes from the caller to the object. */
+/** Pass the block's reference from the caller to the object. */
 int tni_entry_give_ring(struct tn_domain *domain, struct tni_object *object, tni_block block);
+/** Write all fields of an entry that is MAKING, but for its word and its ring. */
 void tni_entry_fill(struct tni_object *object, const struct tni_object_spec *spec);
-/** An entry that is MAKING is FREE again. pre: the registry is ours. */
+/** Make an entry that is MAKING FREE again. pre: the registry is ours. */
 void tni_entry_undo(struct tn_domain *domain, struct tni_object *object);
-/** pre: the registry is ours; nobody has the object open. Resumable. */
+/** End an object. pre: the registry is ours, and no process has it open. Idempotent. */
 void tni_entry_end(struct tn_domain *domain, struct tni_object *object);
-/** pre: the registry is ours. Its last opener may have closed it without the claim. */
+/**
+ * End an object whose last opener closed it without the registry. Does nothing to any other
+ * entry, or if there is no such index. pre: the registry is ours.
+ */
 void tni_entry_end_if_unopened(struct tn_domain *domain, uint32_t index);
-/** End it if it has no opener; without the claim, leave that to who has it next (I5). */
+/** End an object that has no opener; without the registry, mark it for the next owner (I5). */
 void tni_entry_end_unopened(struct tn_domain *domain, struct tni_object *object,
                             bool has_claim);
-/** A seat that closes an object, or is dead: its bits go, `openers` last (I2). */
+/** Clear the bits of a seat that closes the object or is dead, the one in `openers` last (I2).
+ */
 void tni_entry_clear_bits(struct tni_object *object, uint32_t seat);
 
 #endif

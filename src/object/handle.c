@@ -2,12 +2,12 @@
 /*
  * handle: this process's handles on objects.
  *
- * Nouns: handle (what tn_queue, tn_event, ... point at), list (all handles of the process, and
- * those on each entry of the table).
- * I2  A seat's bit in `openers` is set before any other bit of it in that object, and cleared
- *     last.
- * I4  Before a seat's bit in `openers` comes its bit in the seat's row of opens, which goes
- *     after all else is done: to reclaim a seat is to look at the objects of its row.
+ * Nouns: handle (what tn_queue, tn_event, ... point at), lists (of all handles of the
+ * process, and of its handles on each entry of the table).
+ * I2  A seat's bit in `openers` is set before any other bit of the seat in that object, and
+ *     cleared last.
+ * I4  A seat's bit in its row of opens is set before its bit in `openers`, and cleared
+ *     after all else is done. So a reaper finds all objects of a seat in the seat's row.
  * Callers: object.c, users. Death: handles are private memory; the reaper clears the seat's
  * bits.
  */
@@ -49,7 +49,7 @@ static bool is_first_of_object(const struct tn_object *handle, const struct tn_o
     return same == NULL || same->generation != handle->generation;
 }
 
-/* pre: handles_busy is ours */
+/* pre: this thread has handles_lock. */
 static void list_handle(struct tn_domain *d, struct tn_object *handle)
 {
     struct tn_object **same = &tni_object_part(d)->handles_on[handle->index];
@@ -67,7 +67,7 @@ static void list_handle(struct tn_domain *d, struct tn_object *handle)
     handle->is_listed = true;
 }
 
-/* pre: handles_busy is ours */
+/* pre: this thread has handles_lock. */
 static void unlist_handle(struct tn_domain *d, struct tn_object *handle)
 {
     *(handle->before != NULL ? &handle->before->next : &tni_object_part(d)->handles) =
@@ -82,7 +82,7 @@ static void unlist_handle(struct tn_domain *d, struct tn_object *handle)
     handle->is_listed = false;
 }
 
-/* pre: the registry is ours: no other thread makes the table. */
+/* pre: the registry is ours, so no other thread allocates the table. */
 static bool ensure_table(struct tn_domain *d)
 {
     if (tni_object_part(d)->handles_on == NULL)
@@ -141,7 +141,7 @@ int tni_object_check_slow(const struct tn_object *handle, uint32_t kind)
     if (TNI_LIKELY(atomic_load_explicit(&handle->object->word, memory_order_relaxed) ==
                    handle->word))
         return 0;
-    return tni_fail(TN_ERR_STALE, "object %u is gone", handle->index);
+    return tni_fail(TN_ERR_STALE, "object %u has ended", handle->index);
 }
 
 /* ---- what every object has --------------------------------------------------------------- */
@@ -162,7 +162,8 @@ int tn_object_name(const tn_object *handle, char *name, size_t size_bytes)
     if (status != 0)
         return status;
     if (name == NULL || size_bytes < TNI_OBJECT_NAME_BYTES)
-        return tni_fail(TN_ERR_INVALID, "a name takes up to %d bytes, and there are %zu",
+        return tni_fail(TN_ERR_INVALID,
+                        "a name needs room for %d bytes, and the caller gave %zu",
                         TNI_OBJECT_NAME_BYTES, name != NULL ? size_bytes : 0);
     memcpy(name, handle->object->name, TNI_OBJECT_NAME_BYTES);
     name[TNI_OBJECT_NAME_BYTES - 1] = 0;

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle: making a handle and taking it off the list. Inside the room object. */
+/* handle: this process's handles on objects. Inside the room object. */
 #ifndef TNI_OBJECT_HANDLE_H
 #define TNI_OBJECT_HANDLE_H
 
 #include "object/object.h"
 
-/** NULL: no private memory. pre: the registry is ours and `index` is LIVE, or MAKING by us. */
+/**
+ * Make a handle and list it. pre: the registry is ours, and `index` is LIVE, or MAKING by us.
+ * @return NULL: no private memory
+ */
 struct tn_object *tni_handle_make(struct tn_domain *domain, uint32_t index,
                                   const struct tni_kind *kind);
 /**
- * Take a handle off the list, if it is still there.
- * @return whether the process has no other handle of its object
+ * Unlink a handle from the lists, if it is listed.
+ * @return whether this process has no other handle on the object
  */
 bool tni_handle_unlink(struct tn_domain *domain, struct tn_object *handle);
 

@@ -2,14 +2,14 @@
 /*
  * names: a hash table of the objects that have a name.
  *
- * Nouns: chain (the objects whose names fall to one entry of the table, linked by `name_next`).
+ * Nouns: chain (the objects whose names have the same hash, linked by `name_next`).
  * I1  Only the owner of the registry changes a chain, each time by one store.
- * I2  An object is in its chain before it is LIVE, and is out of it before its name is erased.
- * I3  A chain is a hint: whoever follows it checks each object that it comes to. If one is
- *     wrong, all chains are built anew.
- * Callers: object.c. Death: an object is in its chain or not (I1); whoever finishes what the
- * dead was making or ending takes it out. `names_lost` says that the chains are to be built; a
- * death while they are built leaves it set, and the next who looks for a name builds them.
+ * I2  An object is in its chain before it is LIVE, and out of it before its name is erased.
+ * I3  A chain is a hint. A search checks each object on the chain; if one does not belong
+ *     there, the owner of the registry builds all chains anew.
+ * Callers: object.c. Death: an object is in its chain or not (I1), and the process that
+ * undoes or ends it unlinks it. A death during a rebuild leaves `names_lost` set, and the
+ * next search rebuilds the chains.
  */
 #include "object/names.h"
 
@@ -27,7 +27,7 @@ static bool is_named(const struct tni_object *object, const char *name)
            strncmp(object->name, name, sizeof object->name) == 0;
 }
 
-/* I3. The object that `link` leads to; NULL if it does not belong to the chain. */
+/* I3. The object that `link` names; NULL: there is none, or it is not of this chain. */
 static struct tni_object *follow(const struct tni_segment *s, const _Atomic uint32_t *chain,
                                  uint32_t link)
 {
@@ -41,9 +41,9 @@ static struct tni_object *follow(const struct tni_segment *s, const _Atomic uint
 }
 
 /*
- * What leads to `wanted`, or to the LIVE object of this name if that is NULL; or the end of the
- * chain.
- * @return whether all that was passed belongs there
+ * Find the link that names `wanted`, or, if that is NULL, the LIVE object of this name.
+ * *ret_link is the last link of the chain, which is 0, if the chain does not have it.
+ * @return whether all objects before that link belong to the chain
  */
 static bool find_link(const struct tni_segment *s, const char *name,
                       const struct tni_object *wanted, _Atomic uint32_t **ret_link)
@@ -61,7 +61,7 @@ static bool find_link(const struct tni_segment *s, const char *name,
             return true;
         *ret_link = &object->name_next;
     }
-    return false; /* it has no end */
+    return false; /* the chain is a circle */
 }
 
 static void build(const struct tni_segment *s)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names: which object has a name, at a cost that does not depend on how many there are. Inside
- * the room queue. All but tni_names_has() take: the registry is ours.
+ * names: find an object by its name, in a time that does not depend on the number of objects.
+ * Inside the room object. pre of all functions here: the registry is ours.
  */
 #ifndef TNI_OBJECT_NAMES_H
 #define TNI_OBJECT_NAMES_H
 
 #include "object/object.h"
 
-/** The LIVE object of this name, or the geometry's object count. */
+/** The index of the LIVE object of this name; geometry.objects: there is none. */
 uint32_t tni_names_find(const struct tni_segment *segment, const char *name);
-/** Enter an object that is MAKING and whose name is written, if it has a name. */
+/** Link an object that is MAKING into its chain. Does nothing if it has no name. */
 void tni_names_link(const struct tni_segment *segment, uint32_t index);
-/** Take an object that is MAKING or ENDING out, if it is in; it has no name afterwards. */
+/** Unlink an object that is MAKING or ENDING from its chain, and erase its name. */
 void tni_names_unlink(const struct tni_segment *segment, uint32_t index);
 
 #endif

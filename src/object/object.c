@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object: opening and closing what stands in the table of objects.
+ * object: opening and closing objects.
  *
- * Nouns: object, handle (this process's end: handle.c), registry (the claim over names, making
- * and ending: registry.c), entry (entry.c).
- * I1  An object is made, opened, closed and ended only under the registry claim; used without
- *     it. A close that does not get the claim leaves the ending to the next owner (entry.c,
- *     I5).
+ * Nouns: object, handle (this process's end of an object: handle.c), registry (the claim on
+ * making and ending objects: registry.c), entry (of the table of objects: entry.c).
+ * I1  A process makes, opens, closes and ends an object only while it has the registry. It
+ *     uses an object without the registry. A close that does not get the registry leaves
+ *     the ending to the next owner of the registry (entry.c, I5).
  *
- * Callers: ring.c, event.c, ... and users. Death: bits are cleared; a claim of the dead is
- * taken over, and the one object that the dead was at is undone, ended or marked again (I5):
- * all by tni_object_reclaim_seat().
+ * Callers: the kinds (queue.c, event.c, ...) and users. Death: tni_object_reclaim_seat()
+ * clears the dead seat's bits and takes over its registry claim; it then undoes, ends or
+ * marks again the one object that the dead process was changing (I5).
  */
 #include "object/object.h"
 
@@ -33,7 +33,7 @@ static int check_new_name(struct tn_domain *d, const char *name)
     return tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT, name);
 }
 
-/* pre: the registry is ours. `ring` is the object's from then on, and 0; or still ours. */
+/* pre: the registry is ours. On success `ring` is the object's, and its id is 0; else ours. */
 static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tni_block *ring,
                      struct tn_object **ret_handle)
 {
@@ -91,7 +91,7 @@ static int create(struct tn_domain *d, const struct tni_object_spec *spec,
     return status;
 }
 
-/* An object that exists must be what the caller asks for, or the caller is told both. */
+/* An object that exists must be as the caller asks; the error says how it differs. */
 static int check_alike(const struct tni_object *object, const struct tni_object_spec *spec)
 {
     uint32_t capacity = TNI_LOOK(object->capacity), flags = TNI_LOOK(object->flags);
@@ -110,7 +110,7 @@ static int check_alike(const struct tni_object *object, const struct tni_object_
     return 0;
 }
 
-/* pre: the registry is ours. `spec` NULL: any kind, by its id. */
+/* pre: the registry is ours. With `spec` by its name, without by `id` and `kind` (0: any). */
 static int open_in(struct tn_domain *d, const struct tni_object_spec *spec, uint64_t id,
                    uint32_t kind, struct tn_object **ret_handle)
 {
@@ -148,7 +148,7 @@ static int open_existing(struct tn_domain *d, const struct tni_object_spec *spec
     return status;
 }
 
-/* The object may end, or be made, between the two: each round another process got on. */
+/* Another process may make or end the object between the two steps: then try both again. */
 static int open_or_create(struct tn_domain *d, const struct tni_object_spec *spec,
                           struct tn_object **ret_handle)
 {
@@ -215,8 +215,9 @@ int tn_object_open_id(tn_domain *d, int kind, uint64_t id, tn_object **ret_objec
 
 /* ---- closing ----------------------------------------------------------------------------- */
 
-/* What a process holds ends with its last handle: its seat will be somebody else's. */
-static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t number)
+/* Give back what this process holds in the object: the next owner of its seat must not hold it.
+ */
+static void close_kind(struct tn_domain *d, struct tni_object *object, uint32_t number)
 {
     const struct tni_kind *kind = tni_kind_of(d, number);
     if (kind != NULL && kind->close_seat != NULL)
@@ -224,35 +225,36 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t n
 }
 
 /*
- * Wake who waits at an object that this process has left. A wait for a dead process ends only
- * when no living one could serve it, and this process was perhaps the last; and the leases that
- * this process gave back are messages again. pre: its bits are cleared. If it dies before it
- * wakes the others, whoever reclaims it does.
+ * Wake the waiters at an object that this process has closed. Two waits may end now: one for a
+ * dead process, if this process was the last live one on that side, and one for a message,
+ * which may be a lease that this process gave back. pre: this process's bits are cleared. If
+ * this process dies before it wakes them, its recoverer does.
  */
-static void tell_of_leaving(struct tn_domain *d, struct tni_object *object, bool is_consumer)
+static void wake_for_close(struct tn_domain *d, struct tni_object *object, bool is_consumer)
 {
     if (is_consumer || atomic_load(&object->death[TNI_SIDE_ANY]) != 0)
         tni_object_wake_all(&d->segment, object);
 }
 
 /*
- * Without the claim our bits go all the same, and who looks after the domain next ends what has
- * no opener; only our row says more than there is, since a thread of ours may open it again.
+ * Without the registry this process clears its bits all the same, and the next owner of the
+ * registry ends the object if no opener is left. The bit in this process's row of opens stays
+ * then: another thread of this process may be opening the object again.
  */
 static void close_object(struct tn_domain *d, struct tn_object *handle)
 {
     bool has_claim = tni_registry_enter(d) == 0;
-    tni_mutex_lock(&tni_object_part(d)
-                        ->opening_lock); /* a thread of ours that opens it may have the claim */
+    /* Without the registry, this keeps out the threads of this process that open objects. */
+    tni_mutex_lock(&tni_object_part(d)->opening_lock);
     uint64_t word = atomic_load(&handle->object->word);
-    /* Once more: another thread of ours may have opened it before we had the registry. */
+    /* close_handle() unlinked it, but another thread may have opened the object since. */
     if (tni_object_generation(word) == handle->generation &&
         tni_object_state(word) == TNI_OBJECT_LIVE && tni_handle_unlink(d, handle)) {
         uint32_t kind = tni_object_kind(word);
         bool is_consumer = tni_seat_set_has(&handle->object->consumers, d->seat);
-        give_back(d, handle->object, kind);
+        close_kind(d, handle->object, kind);
         tni_entry_clear_bits(handle->object, d->seat);
-        tell_of_leaving(d, handle->object, is_consumer);
+        wake_for_close(d, handle->object, is_consumer);
         tni_entry_end_unopened(d, handle->object, has_claim);
         if (has_claim)
             tni_bit_clear(tni_opens_of(&d->segment, d->seat), handle->index); /* I4 */
@@ -262,8 +264,8 @@ static void close_object(struct tn_domain *d, struct tn_object *handle)
         tni_registry_leave(d);
 }
 
-/* In a child without a seat the object is its parent's; the list of handles is its own. */
-static void detach(struct tn_domain *d, struct tn_object *handle)
+/* A child without a seat has a list of handles, and nothing in the object. */
+static void close_handle(struct tn_domain *d, struct tn_object *handle)
 {
     bool has_seat = tni_process_has_seat(d);
     if (tni_handle_unlink(d, handle) && has_seat)
@@ -275,9 +277,9 @@ tn_object *tn_object_close(tn_object *handle)
     if (handle == NULL)
         return NULL;
     struct tn_domain *d = handle->domain;
-    /* After the domain was left the domain may be gone: see tni_object_fini(). */
+    /* `domain` is NULL after this process has left the domain: see tni_object_fini(). */
     if (d != NULL)
-        detach(d, handle);
+        close_handle(d, handle);
     free(handle);
     return NULL;
 }
@@ -288,9 +290,9 @@ void tni_object_fini(struct tn_domain *d)
 {
     while (tni_object_part(d)->handles != NULL) {
         struct tn_object *handle = tni_object_part(d)->handles;
-        detach(d, handle);
+        close_handle(d, handle);
         handle->roles = &no_roles;
-        handle->domain = NULL; /* the user frees it; there is nothing left to do then */
+        handle->domain = NULL; /* the user frees the handle; see tn_object_close() */
     }
 }
 
@@ -313,7 +315,8 @@ TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
     if (d->is_empty_in_children)
         return;
     for (struct tn_object *h = tni_object_part(d)->handles; h != NULL; h = h->next)
-        if (atomic_load(h->roles) != 0) /* what is not written to is not copied */
+        if (atomic_load(h->roles) !=
+            0) /* each page that the child writes is copied: write no more than needed */
             atomic_store(h->roles, 0);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object: the table of objects in the control segment: queues, events, semaphores, locks,
- * conditions, barriers, found by name or number; and this process's handles on them. What a
- * kind does is a table of functions (struct tni_kind) that a room above registers.
+ * object: the table of objects in the control segment, and this process's handles on them.
+ * Objects are queues, events, semaphores, locks, conditions and barriers; a process finds one
+ * by its name or its id. A room above registers what each kind of object does, as a table of
+ * functions (struct tni_kind).
  */
 #ifndef TNI_OBJECT_H
 #define TNI_OBJECT_H
@@ -15,33 +16,40 @@
 /* What this room keeps of a domain. */
 struct tni_object_part {
     const struct tni_kind *const *kinds; /* [TNI_OBJECT_KINDS], by number */
-    struct tn_object *handles;           /* every object handle of this process */
-    struct tn_object **handles_on;       /* [objects], the first on each; NULL: none was */
-    _Atomic uint32_t object_hint;        /* where a free entry was seen last */
-    _Atomic uint64_t registering;      /* turn at the claim on names, see tni_process_claim() */
-    _Atomic uint64_t registry_suspect; /* who kept that claim for longer than we wait */
-    _Atomic uint32_t registry_turn;    /* header->registry_turns at that time */
-    struct tni_mutex
-        handles_lock; /* by a thread that also has a record, so never across fork */
-    struct tni_mutex opening_lock; /* who opens an object, or closes one */
+    struct tn_object *handles;           /* every handle of this process */
+    struct tn_object *
+        *handles_on; /* [objects]: the first handle on each; NULL before the first open */
+    _Atomic uint32_t object_hint; /* where the search for a free entry begins */
+    _Atomic uint64_t registering; /* which thread has the registry, see tni_process_claim() */
+    _Atomic uint64_t registry_suspect; /* the owner that this process waited for in vain */
+    _Atomic uint32_t
+        registry_turn; /* header->registry_turns when the wait for the suspect began */
+    /* Guards the lists. Its owner also has a thread record, so no fork happens meanwhile. */
+    struct tni_mutex handles_lock;
+    struct tni_mutex opening_lock; /* one thread at a time opens or closes an object */
 };
 TNI_PART(object, TNI_PART_OBJECT)
 
 /**
- * First of all for each domain that is joined.
+ * Register the kinds of objects. A process calls this for each domain that it joins, before any
+ * other function of this room.
  * @param kinds  [TNI_OBJECT_KINDS], by number; NULL: no such kind
  */
 void tni_object_set_kinds(struct tn_domain *domain, const struct tni_kind *const *kinds);
-/** Fork hook: objects that the parent has open are open in the child. */
+/** Register the fork hook that opens the objects of the parent for its child. */
 void tni_object_init(struct tn_domain *domain);
-/** Close what this process has open, at leave; no handle points at the domain from then on. */
+/** Close every object that this process has open, as it leaves. No handle points at the domain
+ * then. */
 void tni_object_fini(struct tn_domain *domain);
 
-/* How a name that stands in shared memory is said: it may have lost its end. */
+/* How to print a name from shared memory: damage may have removed its terminating 0. */
 #define TNI_NAME_FORMAT "'%.48s'"
 _Static_assert(TNI_OBJECT_NAME_BYTES == 48, "TNI_NAME_FORMAT");
 
-/* Whose death ends a wait. NONE: nobody's; THROUGH: nor does tn_interrupt_set()'s hook. */
+/*
+ * Whose death ends a wait. NONE: no death ends it. THROUGH: no death ends it, and
+ * tn_interrupt_set()'s hook is not asked.
+ */
 enum {
     TNI_SIDE_THROUGH = -2,
     TNI_SIDE_NONE = -1,
@@ -51,56 +59,58 @@ enum {
 };
 
 /*
- * A process's handle: what tn_queue, tn_event, ... are to users. A queue's or a semaphore's is
- * a struct with this as first member. All
- * handles of one object in one process share the seat's bits, hence `next`.
+ * A handle of one process on an object: tn_queue, tn_event, ... are other names of this type.
+ * The handle of a queue or a semaphore is a larger struct that begins with this one. All
+ * handles of a process on one object share the bits of its seat there; hence the lists.
  */
 struct tn_object {
     struct tn_domain *domain;
     struct tni_object *object;
-    uint64_t word; /* what the object's word is while it lives */
+    uint64_t word; /* the object's word while the object lives */
     uint32_t index;
     uint32_t generation;
     uint32_t kind; /* TNI_OBJECT_* */
     /*
-     * TN_PRODUCER | TN_CONSUMER that this process's seat is known to have at the object: one
-     * word for all handles of it. The kernel empties the word in every child, as the child has
-     * another seat or none, so who looks at it knows that this process is no copy of another.
+     * The roles (TN_PRODUCER | TN_CONSUMER) that this process's seat has at the object. All
+     * handles on the object share this word. The kernel zeroes the word in every child, because
+     * a child has another seat or none: a role that a process reads here is never its parent's.
      */
     _Atomic uint32_t *roles;
-    _Atomic uint32_t deaths_seen[3]; /* by side: each death is reported once for each handle */
-    _Atomic uint32_t doubt[2];       /* whether to look before a sleep: see tni_spins() */
-    struct tn_object *next, *before; /* all handles of the process */
-    struct tn_object *next_same, *before_same; /* those on one entry of the table */
+    _Atomic uint32_t deaths_seen[3]; /* by side: deaths that this handle has reported */
+    _Atomic uint32_t doubt[2];       /* of `items`, of `room`: see tni_spins() */
+    struct tn_object *next, *before; /* of all handles of the process */
+    struct tn_object *next_same, *before_same; /* of the handles on one entry */
     bool is_listed;
 };
 
 /*
- * What the table of objects asks of a kind. All but `name` and `handle_bytes` may be NULL.
+ * What a kind of object does. Each function may be NULL.
  */
 struct tni_kind {
     uint32_t number; /* TNI_OBJECT_* */
     const char *name;
-    size_t handle_bytes; /* of the struct that begins with struct tn_object */
-    /** Fill in the rest of a handle, from numbers that other processes wrote. */
+    size_t handle_bytes; /* size of the handle, which begins with struct tn_object */
+    /** Fill in the rest of a handle. Check the object's numbers: other processes wrote them. */
     int (*bind)(struct tn_object *handle);
-    /** For a seat that is dead, with its bits still set. Idempotent. */
+    /** Reclaim what a dead seat has in the object. The seat's bits are still set. Idempotent.
+     */
     void (*reclaim_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
-    /** For a process that closes its last handle: give back what it holds. */
+    /** Give back what a seat has in the object, as its process closes its last handle. */
     void (*close_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
-    /** Nobody has the object open any more. Resumable. */
+    /** Release what the object holds. pre: no process has it open. Idempotent. */
     void (*end)(struct tn_domain *domain, struct tni_object *object);
     /**
-     * Mark the objects that threads of a dead seat were changing, its own or as a reaper
-     * another's, to be recounted; and clear its announces of them.
+     * Mark for a recount the objects that threads of a dead seat were changing, and clear the
+     * seat's announces of them. Such a thread may have reclaimed another dead seat.
      */
     void (*take_announces)(struct tn_domain *domain, uint32_t seat);
     /**
-     * Make the count of a marked object right. pre: the object cannot end meanwhile.
-     * @return false: the living are in the way, come again
+     * Recount a marked object and correct its count. pre: the caller has the registry, so the
+     * object does not end meanwhile.
+     * @return false: live threads are changing the object; retry
      */
     bool (*recount)(struct tn_domain *domain, uint32_t object);
-    /** Whether what a wait is for may come though nobody is left on the other side. */
+    /** Whether a wait may still succeed although no process is left on the other side. */
     bool (*has_more)(const struct tn_object *handle);
 };
 /** NULL: no such kind. */
@@ -115,26 +125,28 @@ struct tni_object_spec {
     const char *name; /* may be NULL */
     uint32_t flags;
     uint32_t capacity;
-    const char *count_name; /* what `capacity` counts, for errors */
+    const char *count_name; /* what `capacity` counts, for error sentences */
     uint32_t slot_bytes;
-    bool wants_flags;                            /* one that exists must have these flags */
-    uint32_t wanted_capacity, wanted_slot_bytes; /* of one that exists; 0: any */
-    uint64_t ring_bytes;                         /* a block of so many zeroed bytes; 0: none */
+    bool wants_flags; /* an object that exists must have exactly these flags */
+    uint32_t wanted_capacity, wanted_slot_bytes; /* of an object that exists; 0: any */
+    uint64_t ring_bytes;                         /* of its block of zeroes; 0: no block */
     uint64_t value;
 };
 
 /**
- * Open the object of this name, or make it: tn_queue_open() and its like.
- * @param function  for errors
- * @param flags  TN_OPEN_*; any other is refused
+ * Open the object of this name, or make it, for tn_queue_open() and its like.
+ * @param function  the public function's name, for error sentences
+ * @param flags  TN_OPEN_*; any other flag is an error
  */
 int tni_object_open(const char *function, struct tn_domain *domain,
                     const struct tni_object_spec *spec, uint32_t flags,
                     struct tn_object **ret_handle);
 
 /**
- * 0; or TN_ERR_INVALID: NULL, or of another kind (`kind` 0: any will do) / TN_ERR_FORKED /
- * TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone.
+ * Check that a handle can be used.
+ * @param kind  that it must have; 0: any kind
+ * @return 0; TN_ERR_INVALID: NULL, or another kind; TN_ERR_FORKED; TN_ERR_CLOSED: this process
+ *         has left the domain; TN_ERR_STALE: the object has ended
  */
 int tni_object_check_slow(const struct tn_object *handle, uint32_t kind);
 static inline int tni_object_check(const struct tn_object *handle, uint32_t kind)
@@ -147,26 +159,27 @@ static inline int tni_object_check(const struct tn_object *handle, uint32_t kind
                : tni_object_check_slow(handle, kind);
 }
 
-/** The block with the slots, checked; NULL if there is none or it makes no sense. */
+/** The bytes of the object's ring block; NULL: it names no block of `need_bytes` or more. */
 void *tni_object_ring(const struct tni_segment *segment, const struct tni_object *object,
                       uint64_t need_bytes);
 
-/** What is tried: TN_ERR_TIMED_OUT means not yet. */
+/** One attempt at what a wait is for. TN_ERR_TIMED_OUT: not yet. */
 typedef int tni_try_fn(void *context);
 
 enum {
-    TNI_SPINS = 150,         /* about 5 us: less than a sleep and a wake cost */
-    TNI_LOOKED = UINT32_MAX, /* the caller has looked for a while already */
+    TNI_SPINS = 150,             /* about 5 us: less than a sleep and a wake-up cost */
+    TNI_HAS_POLLED = UINT32_MAX, /* the caller has polled for a while already */
     TNI_DOUBT_MOST = 6,
     TNI_DOUBT_PROBES = 16
 };
 
 /*
- * How often to look before a sleep at `word`: TNI_SPINS, or not at all while looks have not
- * paid, but once in 16 waits to see whether they do again. To look pays where what is waited
- * for comes at once; it does not where nothing is to come soon, nor where no processor is free
- * for who would bring it. `doubt` is {waits:28, doubt:4}: up by one with each look in vain,
- * down by two with each that paid, so looks go on while a third of them pays.
+ * How many attempts a waiter makes before it sleeps at `word`: TNI_SPINS, or 0 while polling
+ * does not pay. Polling pays where the awaited change comes within microseconds. It does not
+ * pay where the change comes later, or where no processor is free for the thread that makes the
+ * change. `doubt` is {waits:28, doubt:4}. A poll in vain adds one to the doubt, a poll that
+ * paid takes away two: so waiters go on polling while a third of their polls pay. One wait in
+ * 16 polls in any case, to find out whether polling pays again.
  */
 static inline uint32_t tni_spins(const struct tn_object *handle, const _Atomic uint32_t *word)
 {
@@ -175,56 +188,65 @@ static inline uint32_t tni_spins(const struct tn_object *handle, const _Atomic u
     bool is_probe = (doubt >> 4) % TNI_DOUBT_PROBES == 0;
     return (doubt & 15) < TNI_DOUBT_MOST || is_probe ? TNI_SPINS : 0;
 }
-/** A wait looked `spins` times, and that was enough, or in vain. */
+/** Note a wait that polled up to `spins` times (0: not at all), and whether that paid. */
 void tni_spins_learn(struct tn_object *handle, const _Atomic uint32_t *word, uint32_t spins,
                      bool has_paid);
 
+/* What a wait is for, and how it waits. */
+struct tni_awaited {
+    _Atomic uint32_t *word; /* `items` or `room` of the object */
+    int side;               /* TNI_SIDE_*: whose death ends the wait */
+    uint32_t spins;         /* attempts before the first sleep: tni_spins() or TNI_HAS_POLLED */
+    tni_try_fn *attempt;
+    void *context;
+};
 /**
- * Wait until `attempt` no longer says TN_ERR_TIMED_OUT.
- *
- * Tries `spins` times more, tni_spins() or TNI_LOOKED, then arms `word` and sleeps. Ends with
- * what `attempt` says, with TN_ERR_PEER_DIED or TN_ERR_INTERRUPTED (see TNI_SIDE_NONE), or with
- * TN_ERR_TIMED_OUT at the deadline.
+ * Wait until `attempt` no longer returns TN_ERR_TIMED_OUT: poll, then arm the wait word and
+ * sleep.
+ * @return as the last attempt; TN_ERR_PEER_DIED; TN_ERR_INTERRUPTED; or TN_ERR_TIMED_OUT at the
+ *         deadline
  */
-int tni_object_wait(struct tn_object *handle, _Atomic uint32_t *word, int side, uint32_t spins,
-                    uint64_t deadline_ns, tni_try_fn *attempt, void *context);
+int tni_object_wait(struct tn_object *handle, const struct tni_awaited *awaited,
+                    uint64_t deadline_ns);
 
-/** Wake everybody who waits at an object, pollers too. */
+/** Wake every process that waits at an object, and ring its watchers. */
 void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *object);
-/** Ring the bells of the processes that watch it. */
+/** Ring the bell of each process that watches an object. */
 void tni_object_ring_watchers(const struct tni_segment *segment,
                               const struct tni_object *object);
 
-/** "queue", "event", ...; NULL for none */
+/** "queue", "event", ...; NULL: no such kind. */
 const char *tni_object_kind_name(uint32_t kind);
-/** Whether a look for the object's name would come to it. */
+/** Whether a search for the object's name finds the object. True if it has no name. */
 bool tni_names_has(const struct tni_segment *segment, uint32_t object);
 
 /* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
 
 /**
- * Reclaim a dead seat in every object: slots it claimed, took or leased, locks, permits,
- * barriers; its bits; and wake everybody whose wait this may end. Waits end before memory is
- * reclaimed. Objects that nobody has open any more are ended.
- * @return 0, or TN_ERR_TIMED_OUT: the registry is in use; everything else is done, come again
+ * Reclaim a dead seat in every object: the slots that it claimed, took or leased, its locks,
+ * permits and barriers, and its bits. Wake each waiter whose wait this may end; waits end
+ * before memory is reclaimed. End the objects that no process has open any more.
+ * @return 0, or TN_ERR_TIMED_OUT: another process has the registry; all else is done; retry
  */
 int tni_object_reclaim_seat(struct tn_domain *domain, uint32_t seat);
 /**
- * Recount the semaphores that dead threads were changing. Until the deadline, who is about to
- * change one of them waits. pre: the claim header->recount is ours.
- * @return 0, or TN_ERR_TIMED_OUT: the living are in the way, or the registry is in use
+ * Recount the semaphores that dead threads were changing. A thread that is about to change the
+ * semaphore that is being recounted waits, until the deadline at most. pre: this process has
+ * the claim header->recount.
+ * @return 0, or TN_ERR_TIMED_OUT: live threads are changing one, or another process has the
+ *         registry
  */
 int tni_object_recount(struct tn_domain *domain, uint64_t deadline_ns);
 /**
- * End the objects that their last opener closed while another process had the registry. Those
- * stay whose registry is in use now.
+ * End the objects whose last opener closed them while another process had the registry. Does
+ * nothing if another process has the registry now.
  */
 void tni_object_finish_unopened(struct tn_domain *domain);
-/** Whether there may be any. */
+/** Whether a semaphore may be waiting for a recount. */
 bool tni_object_has_suspects(const struct tni_segment *segment);
 /**
- * End an object that nobody has open or that is half ended, and undo one that is half made by
- * nobody. TN_ERR_TIMED_OUT: the registry is in use.
+ * End an object that no process has open or that is half ended, and undo an object that is half
+ * made. TN_ERR_TIMED_OUT: another process has the registry.
  */
 int tni_object_finish(struct tn_domain *domain, uint32_t object);
 

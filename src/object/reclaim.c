@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reclaim: what a dead process leaves at the objects that it had open.
+ * reclaim: reclaim what a dead seat left in the objects that it had open.
  *
- * Callers: the reaper. Death: of whoever reclaims: each step is idempotent, and the next one
- * begins anew. I2 to I5: handle.c, entry.c.
+ * Callers: the reaper. Death of the recoverer: each step is idempotent, and the next
+ * recoverer begins at the first step. I2 and I4 are in handle.c, I3 and I5 in entry.c.
  */
 #include "object/entry.h"
 #include "object/names.h"
@@ -14,9 +14,9 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
 {
     uint64_t old = atomic_load(&object->death[side]), next;
     if (side == TNI_SIDE_PRODUCER)
-        atomic_fetch_or(&object->ended, TNI_QUEUE_ORPHANED); /* before anybody knows of it */
+        atomic_fetch_or(&object->ended, TNI_QUEUE_ORPHANED); /* before others see the death */
     atomic_store(&object->death_pid[side], pid);
-    do /* others reclaim other seats: the count never falls */
+    do /* a CAS: another recoverer may count the death of another seat meanwhile */
         next = tni_death_word(tni_death_count(old) + 1, seat);
     while (!atomic_compare_exchange_strong(&object->death[side], &old, next));
 }
@@ -29,16 +29,16 @@ static void reclaim_kind(struct tn_domain *d, struct tni_object *object, uint32_
         kind->reclaim_seat(d, object, seat);
 }
 
-/* fork() failed: nobody had the seat, so nobody has died. */
+/* The seat was for a child whose fork() failed: no process has died. */
 static bool is_unborn(const struct tni_seat *entry)
 {
     return (atomic_load(&entry->flags) & TNI_SEAT_UNBORN) != 0 && atomic_load(&entry->pid) == 0;
 }
 
 /*
- * The seat's bit goes after its death was noted: a recoverer that is killed in between leaves
- * the bit, and the next one notes the death again. Nobody is told of a death while the bit is
- * there, so two recoverers may also count the deaths of two seats as one.
+ * The death is noted before the seat's bit is cleared. A recoverer that is killed in between
+ * leaves the bit, and the next recoverer notes the death again. Waiters do not report a death
+ * while the bit is set, so it does no harm either if two recoverers count two deaths as one.
  */
 static void reclaim_role(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
 {
@@ -52,8 +52,8 @@ static void reclaim_role(struct tni_object *object, uint32_t side, uint32_t seat
 }
 
 /*
- * I4: a recoverer that starts anew comes to the object again, and wakes all at it even if the
- * one before cleared the seat's bits.
+ * I4: a recoverer that begins anew comes to the object again. It wakes all waiters there even
+ * if the recoverer before it has cleared the seat's bits.
  */
 static void reclaim_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
                          uint32_t seat)
@@ -78,8 +78,8 @@ static void reclaim_live(struct tn_domain *d, struct tni_object *object, uint32_
 }
 
 /*
- * pre: the registry is ours. What nobody makes is undone, what nobody has open or what is half
- * ended is ended.
+ * Undo an object that is half made, end one that is half ended or has no opener, and mark again
+ * one that needs a recount. pre: the registry is ours.
  */
 static void finish_object(struct tn_domain *d, uint32_t index)
 {
@@ -99,8 +99,8 @@ static void finish_object(struct tn_domain *d, uint32_t index)
 }
 
 /*
- * The claim of a dead seat passes to us, with what it was at (I5); a live one's is waited for a
- * moment.
+ * Take the registry over from the dead seat, and finish the object that it was changing (I5).
+ * If another process has the registry, wait for it briefly.
  */
 static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
@@ -112,8 +112,8 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
 }
 
 /*
- * pre: the registry is ours. The bit goes first: an opener that goes meanwhile either is seen
- * by our look, or sets it again.
+ * pre: the registry is ours. The bit is cleared first: a process that closes the object
+ * meanwhile either is seen by finish_object(), or sets the bit again.
  */
 static void finish_unopened(struct tn_domain *d)
 {
@@ -158,7 +158,7 @@ static bool needs_finish(const struct tn_domain *d, uint32_t dead)
     return (who != 0 && tni_who_seat(who) == dead) || has_unopened(&d->segment);
 }
 
-/* I4. The seat is dead: nobody but its recoverer writes its row. */
+/* I4. Only its recoverer writes the row of a dead seat. */
 static void reclaim_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
 {
     _Atomic uint64_t *row = tni_opens_of(&d->segment, seat);
@@ -183,7 +183,10 @@ static void reclaim_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
 
 int tni_object_reclaim_seat(struct tn_domain *d, uint32_t seat)
 {
-    /* Queues first: who counts in a semaphore what queues gave out never finds too little. */
+    /*
+     * Queues first. A program may count a queue's messages in a semaphore: a permit must not
+     * come back before its message does.
+     */
     reclaim_opens(d, true, seat);
     reclaim_opens(d, false, seat);
     int status = 0;
@@ -194,7 +197,10 @@ int tni_object_reclaim_seat(struct tn_domain *d, uint32_t seat)
     for (uint32_t k = 0; k < TNI_OBJECT_KINDS; k++)
         if (tni_kind_of(d, k) != NULL && tni_kind_of(d, k)->take_announces != NULL)
             tni_kind_of(d, k)->take_announces(d, seat);
-    /* It may have freed the registry and told nobody, or died of the one wake-up there was. */
+    /*
+     * The dead process may have released the registry without a wake-up, or have died of the
+     * only wake-up that was sent.
+     */
     tni_wait_notify(&d->segment.header->registry_wait, INT32_MAX);
     return status;
 }
@@ -206,7 +212,7 @@ bool tni_object_has_suspects(const struct tni_segment *s)
     return atomic_load(&s->header->objects_added) != atomic_load(&s->header->objects_done);
 }
 
-/* True: there is nothing to recount any more. */
+/* @return true: the object needs no recount any more */
 static bool recount_kind(struct tn_domain *d, uint32_t index)
 {
     const struct tni_kind *kind =
@@ -234,11 +240,11 @@ int tni_object_recount(struct tn_domain *d, uint64_t deadline_ns)
     struct tni_header *h = d->segment.header;
     if (!tni_object_has_suspects(&d->segment))
         return 0;
-    /* Has objects stay: whoever ends one has the registry. */
+    /* With the registry, no object ends meanwhile. */
     int status = tni_registry_enter_reclaiming(d);
     if (status != 0)
         return status;
-    uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */
+    uint64_t added = atomic_load(&h->objects_added); /* marked before it was counted */
     uint32_t left = 0;
     _Atomic uint64_t *row = tni_loose_of(&d->segment, TNI_LOOSE_SUSPECT);
     uint32_t limit = tni_object_limit(&d->segment);
@@ -249,7 +255,7 @@ int tni_object_recount(struct tn_domain *d, uint64_t deadline_ns)
         atomic_store(&h->registry_object, i + 1); /* I5 */
         tni_bit_clear(row, i);
         TNI_KILL_POINT("semaphore_unmarked");
-        if (tni_entry_has_suspects(object)) /* it is not done, or was marked meanwhile */
+        if (tni_entry_has_suspects(object)) /* not done, or marked again */
             tni_bit_set(row, i);
     }
     if (left == 0)
@@ -257,7 +263,9 @@ int tni_object_recount(struct tn_domain *d, uint64_t deadline_ns)
     tni_registry_leave(d);
     if (left == 0)
         return 0;
-    return tni_fail(TN_ERR_TIMED_OUT,
-                    "%u semaphores are still to be recounted: live threads are changing them",
-                    left);
+    return tni_fail(
+        TN_ERR_TIMED_OUT,
+        "%u semaphores could not be recounted yet, because live threads are changing "
+        "them",
+        left);
 }

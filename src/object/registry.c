@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registry: the claim of the one who makes, opens or ends an object.
+ * registry: the claim of the process that makes, opens or ends an object.
  *
- * Nouns: suspect (who was waited for in vain, and may be stopped).
- * I1  One thread of one process has the claim; of a dead process, whoever reclaims it takes the
- *     claim over, before the dead one's seat is free.
- * I2  A wait for the claim ends: a stopped owner costs each process one long wait, then short
- *     ones until the claim changes hands.
- * I3  `registry_turns` rises with each change of hands.
- * Callers: object.c. Death: leaves the claim with the dead seat, and `registry_object` says
- * what it was at; a death between the claim and its turn leaves a turn uncounted, which costs a
- * waiter one shorter wait.
+ * Nouns: suspect (an owner that this process waited for in vain, and that may be stopped).
+ * I1  One thread of one process has the registry. The recoverer of a dead owner takes the
+ *     registry over before the dead seat is FREE.
+ * I2  A wait for the registry ends. A stopped owner costs each process one long wait; its
+ *     later waits are short until the registry changes its owner.
+ * I3  `registry_turns` rises each time the registry changes its owner.
+ * Callers: object.c, reclaim.c. Death: the dead seat still owns the registry, and
+ * `registry_object` names the object that it was changing. A process that dies after it
+ * took the registry and before it counted the turn leaves one turn uncounted: one waiter
+ * waits shorter.
  */
 #include "object/registry.h"
 
@@ -20,9 +21,9 @@
 #define MS_NS UINT64_C(1000000)
 
 /*
- * Whoever has it is back in far less than REGISTRY_MS, or stopped, or a word that noise has
- * written. Who was waited for that long in vain (a suspect) is waited for SUSPECT_MS from then
- * on, until the claim changes hands. Who reclaims a seat waits less, and suspects nobody.
+ * An owner needs far less than REGISTRY_MS, unless it is stopped or damage wrote the word. A
+ * process that waited that long in vain suspects the owner, and waits SUSPECT_MS from then on
+ * until the registry changes its owner. A reaper waits RECLAIMER_MS, and suspects no owner.
  */
 enum { REGISTRY_MS = 5000, SUSPECT_MS = 100, RECLAIMER_MS = 1, REGISTRY_ROUNDS = 4 };
 
@@ -44,8 +45,8 @@ static int fail_held(const struct tn_domain *d)
                       ? atomic_load(&tni_seat_at(&d->segment, seat)->pid)
                       : 0;
     return tni_fail(TN_ERR_TIMED_OUT,
-                    "process %d in seat %u has begun to make, open or end an object, and does "
-                    "not come to the end of it: is it stopped?",
+                    "process %d in seat %u is making, opening or ending an object and does not "
+                    "finish; the process may be stopped",
                     pid, seat);
 }
 
@@ -100,7 +101,8 @@ int tni_registry_enter(struct tn_domain *d)
             suspect(d, turn);
         if (!has_moved || round == REGISTRY_ROUNDS)
             return status;
-        most_ms = REGISTRY_MS; /* it goes from hand to hand: others were faster than we */
+        most_ms =
+            REGISTRY_MS; /* the registry changed its owner, so it is not stuck: wait again */
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registry: who may make, open and end objects; one at a time in a domain. Inside the room
- * object.
+ * registry: the claim by which one process at a time makes, opens and ends objects. Inside the
+ * room object.
  */
 #ifndef TNI_OBJECT_REGISTRY_H
 #define TNI_OBJECT_REGISTRY_H
@@ -9,18 +9,20 @@
 #include "process/process.h"
 
 /**
- * Take the claim if nobody has it, or if `from` has: a seat that is dead and not yet free.
- * @return whether it is ours now
+ * Take the registry if it is free, or if its owner is `from`: a seat that is dead and not FREE
+ * yet.
+ * @return whether the registry is ours now
  */
 bool tni_registry_take(struct tn_domain *domain, uint64_t from);
 /**
- * Wait for the claim: 5 s, or 0.1 s for an owner that was waited for in vain.
- * @return 0, or TN_ERR_TIMED_OUT, with the owner named
+ * Wait for the registry: 5 s, or 0.1 s if this process waited in vain for the same owner
+ * before.
+ * @return 0, or TN_ERR_TIMED_OUT, with an error sentence that names the owner
  */
 int tni_registry_enter(struct tn_domain *domain);
-/** For who reclaims the dead: wait 1 ms at most, and suspect nobody. */
+/** As tni_registry_enter(), for a reaper: it waits 1 ms at most, and suspects no owner. */
 int tni_registry_enter_reclaiming(struct tn_domain *domain);
-/** pre: the claim is ours. */
+/** Release the registry. pre: it is ours. */
 void tni_registry_leave(struct tn_domain *domain);
 
 #endif

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait: how a wait at an object goes: look for a while, arm the wait word, sleep, look again.
+ * wait: wait at an object: poll, arm the wait word, sleep, try again.
  *
- * Nouns: attempt (what is tried until it says something else than "not yet"), look (an attempt
- * before the first sleep), side (those whose death ends the wait).
- * I1  Between the last attempt and the sleep nothing can come unseen: the word is armed first,
- *     see sync.h.
- * I2  Each death is reported once for each handle, after a last attempt.
- * I3  After each sleep, however it ended, the word says no more that we are on our way, and an
- *     attempt follows, but for a wait that the program ended.
- * Callers: queue.c, event.c, ... Death: leaves a word armed, or `looking` in it, which costs
- * others one wake-up or one slice; the reaper wakes all at the object.
+ * Nouns: attempt (a call that is repeated until it returns something else than "not yet"),
+ * poll (attempts before the first sleep), side (the processes whose death ends the wait).
+ * I1  No change between the last attempt and the sleep is missed: the waiter arms the word
+ *     before that attempt (wait.h).
+ * I2  A handle reports each death once, after a last attempt.
+ * I3  After each sleep, however it ended, the waiter clears LOOKING in the word, and tries
+ *     again. Only a wait that the program interrupted makes no further attempt.
+ * Callers: the kinds (turn.c, event.c, ...). Death: a dead waiter leaves the word armed, or
+ * LOOKING in it, which costs others one wake-up or one slice of a sleep; its recoverer
+ * wakes all waiters at the object.
  */
 #include "object/object.h"
 
 #include "wait/wait.h"
 
 /*
- * Whether there was a death on this side since `told`, nobody else is left there, and nothing
- * that is out with others may come back.
+ * Whether a process on this side died since `reported` deaths, no other one is left there,
+ * and no message that another process has out may come back.
  */
-static bool are_peers_dead(const struct tn_object *handle, uint32_t side, uint32_t told)
+static bool are_peers_dead(const struct tn_object *handle, uint32_t side, uint32_t reported)
 {
     const struct tni_object *object = handle->object;
     const struct tni_seat_set *set = side == TNI_SIDE_PRODUCER   ? &object->producers
                                      : side == TNI_SIDE_CONSUMER ? &object->consumers
                                                                  : &object->openers;
-    return TNI_UNLIKELY(tni_death_count(atomic_load(&object->death[side])) != told) &&
+    return TNI_UNLIKELY(tni_death_count(atomic_load(&object->death[side])) != reported) &&
            tni_seat_set_count(set, handle->domain->seat) == 0 &&
            (side != TNI_SIDE_PRODUCER ||
             !tni_kind_of(handle->domain, handle->kind)->has_more(handle));
@@ -48,7 +49,7 @@ static int report_death(struct tn_object *handle, uint32_t side)
                     tni_object_kind_name(handle->kind), object->name);
 }
 
-/* A deadline far in the past is likely a duration that was taken for a time. */
+/* A deadline far in the past is likely a duration that the caller took for a time. */
 static int fail_late(uint64_t deadline_ns)
 {
     uint64_t late_s = (tni_os_now_ns() - deadline_ns) / UINT64_C(1000000000);
@@ -60,7 +61,7 @@ static int fail_late(uint64_t deadline_ns)
                     (unsigned long long)late_s);
 }
 
-/* Two threads may learn at once, and one of them in vain. */
+/* Of two threads that store at once, one store may be lost: the doubt is a hint. */
 void tni_spins_learn(struct tn_object *handle, const _Atomic uint32_t *word, uint32_t spins,
                      bool has_paid)
 {
@@ -73,57 +74,52 @@ void tni_spins_learn(struct tn_object *handle, const _Atomic uint32_t *word, uin
     atomic_store_explicit(at, ((seen >> 4) + 1) << 4 | doubt, memory_order_relaxed);
 }
 
-/* pre: one attempt was in vain. */
-static int spin(struct tn_object *handle, const _Atomic uint32_t *word, uint32_t spins,
-                tni_try_fn *attempt, void *context)
+/* pre: one attempt returned TN_ERR_TIMED_OUT. */
+static int poll(struct tn_object *handle, const struct tni_awaited *a)
 {
     int status = TN_ERR_TIMED_OUT;
-    if (spins == TNI_LOOKED)
+    if (a->spins == TNI_HAS_POLLED)
         return status;
-    for (uint32_t i = 0; status == TN_ERR_TIMED_OUT && i < spins; i++) {
+    for (uint32_t i = 0; status == TN_ERR_TIMED_OUT && i < a->spins; i++) {
         tni_relax();
-        status = attempt(context);
+        status = a->attempt(a->context);
     }
-    tni_spins_learn(handle, word, spins, status != TN_ERR_TIMED_OUT);
+    tni_spins_learn(handle, a->word, a->spins, status != TN_ERR_TIMED_OUT);
     return status;
 }
 
-int tni_object_wait(struct tn_object *handle, _Atomic uint32_t *word, int side, uint32_t spins,
-                    uint64_t deadline_ns, tni_try_fn *attempt, void *context)
+int tni_object_wait(struct tn_object *handle, const struct tni_awaited *a, uint64_t deadline_ns)
 {
-    /*
-     * Read once, so that a death ends the waits of all threads that were waiting when it came.
-     */
-    uint32_t told = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
+    const int side = a->side;
+    /* Read once: a death ends the waits of all threads that were waiting when it came. */
+    uint32_t reported = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
     struct tni_wait wait = {.deadline_ns = deadline_ns, .is_through = side == TNI_SIDE_THROUGH};
-    int status = attempt(context);
+    int status = a->attempt(a->context);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
-        status = spin(handle, word, spins, attempt, context);
+        status = poll(handle, a);
     while (status == TN_ERR_TIMED_OUT) {
-        /*
-         * A death that was noticed before the last look may have been preceded by a last
-         * message.
-         */
-        if (side >= 0 && are_peers_dead(handle, (uint32_t)side, told)) {
-            status = attempt(context);
+        /* The dead process may have pushed a last message after our attempt, before it died. */
+        if (side >= 0 && are_peers_dead(handle, (uint32_t)side, reported)) {
+            status = a->attempt(a->context);
             return status == TN_ERR_TIMED_OUT ? report_death(handle, (uint32_t)side) : status;
         }
         if (deadline_ns == 0)
-            return tni_fail_plain(TN_ERR_TIMED_OUT, "not ready, and not waiting");
-        uint32_t seen = tni_wait_arm(word);
-        status = attempt(context);
+            return tni_fail_plain(TN_ERR_TIMED_OUT, "not ready, and the caller does not wait");
+        uint32_t seen = tni_wait_arm(a->word);
+        status = a->attempt(a->context);
         if (status != TN_ERR_TIMED_OUT)
             return status;
-        if (side >= 0 && are_peers_dead(handle, (uint32_t)side, told))
+        if (side >= 0 && are_peers_dead(handle, (uint32_t)side, reported))
             continue;
-        int slept = tni_process_sleep(handle->domain, word, seen, &wait);
-        tni_wait_awake(word);
+        int slept = tni_process_sleep(handle->domain, a->word, seen, &wait);
+        tni_wait_awake(a->word);
         if (slept == TN_ERR_INTERRUPTED)
-            return slept; /* without another attempt, which might take something */
-        /* In a child that the program's hook forked, which may have no seat, too. */
+            return slept; /* an interrupted wait makes no further attempt, which might take
+                             something */
+        /* Now this may be a child without a seat: the program's hook may have forked. */
         if ((status = tni_object_check(handle, handle->kind)) != 0)
             return status;
-        status = attempt(context);
+        status = a->attempt(a->context);
         if (status == TN_ERR_TIMED_OUT && slept == TN_ERR_TIMED_OUT &&
             tni_os_now_ns() >= deadline_ns)
             return fail_late(deadline_ns);

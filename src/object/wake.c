@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wake: waking who waits at an object, and who watches it through a descriptor.
+ * wake: wake the processes that wait at an object or that poll a descriptor for it.
  *
- * Callers: ring.c, object.c, reclaim.c. Death: whoever reclaims the dead wakes all at each
- * object that the dead had open.
+ * Callers: the kinds, object.c, reclaim.c. Death: a recoverer wakes all waiters at each object
+ * that the dead process had open.
  */
 #include "object/object.h"
 #include "wait/wait.h"
 
 /*
- * Ring first, and disarm only what was armed at our look. Who is killed or stopped before the
- * ring leaves it to the next one who rings, or to who reclaims the dead; so does who cannot
- * ring. Who dies after it has made the descriptor readable. One that was cleared and armed
- * again meanwhile stays armed.
+ * Make the descriptor of a watcher readable, if it is armed: ring, then disarm. A process that
+ * dies before the ring, or cannot ring, leaves the descriptor armed, for the next ring or the
+ * recoverer; one that dies after the ring has made it readable. The compare-and-swap leaves a
+ * descriptor armed that its owner cleared and armed again meanwhile.
  */
 static void ring_descriptor(const struct tni_segment *s, uint32_t seat)
 {
@@ -44,7 +44,7 @@ void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_obje
 
 void tni_object_wake_all(const struct tni_segment *s, struct tni_object *object)
 {
-    /* Who said that it looks may be the one that died. */
+    /* The process that set LOOKING may be the one that died. */
     atomic_fetch_and(&object->items, ~(uint32_t)TNI_WAIT_LOOKING);
     atomic_fetch_and(&object->room, ~(uint32_t)TNI_WAIT_LOOKING);
     tni_wait_notify_all(&object->items);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kinds: which kinds of objects there are.
+ * kinds: the list of all kinds of objects.
  *
- * Callers: whoever joins a domain. Death: the table is constant.
+ * Callers: each process that joins a domain. Death: the table is constant.
  */
 #include "queue/ring.h"
 

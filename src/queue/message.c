@@ -2,15 +2,16 @@
 /*
  * message: what a popped message owns. pack.c packs messages, unpack.c unpacks them.
  *
- * Forms. Bytes alone, or one tensor with bytes, lie in the slot when they fit. All else goes
- * into a message block, which holds a record for each tensor, then their views and the bytes,
- * or, when these are long, a record for the payload block that they lie in; the slot then names
- * the message block only. A message is whole before it is pushed.
+ * Forms: a message of bytes alone, or of one tensor and bytes, lies in the slot if it fits. Any
+ * other message lies in a message block, and the slot names that block. A message block holds a
+ * record for each tensor, then the tensors' views and the bytes. If views or bytes are long,
+ * they lie in a payload block, for which the message block holds one more record. A message is
+ * complete before it is pushed.
  *
- * Unpacking obtains all that a message needs while the message is in the queue, takes the
- * message, takes the references of its tensors while the slot is still TAKEN, and un-records
- * the slot last; a death on the way leaves holds, which the reaper gives back, and a message
- * that is delivered again.
+ * Unpacking obtains all that a message needs while the message is in the queue. Then it takes
+ * the message, takes references of its tensors while the slot is TAKEN, and un-records the slot
+ * last. A death in between leaves holds, which the reaper gives back, and a message that is
+ * delivered again.
  */
 #include "queue/message.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message: from a tn_message to what fits in a slot. See message.c for the invariants. */
+/* pack: turn a tn_message into a parcel. message.c describes the forms of a message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { INLINE_IN_BLOCK_BYTES = 64 << 10 };
 
-/* Of each tensor [tensor_count]; NULL: none of them has any. */
+/* [tensor_count]: the attributes of each tensor; NULL: no tensor has any. */
 typedef struct tni_attributes **held_list;
 
 /* A message that goes into a message block. */
@@ -17,7 +17,7 @@ struct packing {
     uint32_t limit; /* records */
     uint32_t views_bytes;
     uint64_t views_off, total; /* of the message block */
-    bool has_payload;          /* views and bytes are in a block of their own */
+    bool has_payload;          /* views and bytes go into a payload block */
 };
 
 static struct tni_attributes *held_of(held_list held, uint32_t i)
@@ -32,7 +32,7 @@ static void drop_attributes(const tn_message *m, held_list held)
     free(held);
 }
 
-/* Held from the measuring to the encoding, between which the call may wait for memory. */
+/* Held until they are encoded: the call may wait for memory meanwhile. */
 static int hold_attributes(const tn_message *m, held_list *ret)
 {
     held_list held = NULL;
@@ -57,7 +57,9 @@ static int measure(const tn_message *m, held_list held, struct packing *ret)
     for (uint32_t i = 0; i < m->tensor_count; i++)
         views_bytes += tni_tensor_view_bytes(m->tensors[i], held_of(held, i));
     if (views_bytes > UINT32_MAX)
-        return tni_fail(TN_ERR_INVALID, "%u tensors whose shapes and attributes are %llu bytes",
+        return tni_fail(TN_ERR_INVALID,
+                        "the shapes and attributes of the %u tensors of the message take %llu "
+                        "bytes, which is too many",
                         m->tensor_count, (unsigned long long)views_bytes);
     p.views_bytes = (uint32_t)views_bytes;
     p.has_payload =
@@ -70,7 +72,7 @@ static int measure(const tn_message *m, held_list held, struct packing *ret)
     return 0;
 }
 
-/* `to`: room for them all, aligned to 8 */
+/* pre: `to` has room for all views and bytes, and is aligned to 8. */
 static void write_views_and_bytes(const struct packing *p, uint8_t *to)
 {
     const tn_message *m = p->message;
@@ -97,7 +99,7 @@ struct parcel_wish {
     tni_block message, payload; /* id 0: there is none */
 };
 
-/* A message block and, where the message has one, a payload block; or neither. */
+/* Allocate the message block and, if needed, the payload block; or neither. */
 static int attempt_blocks(struct tn_domain *d, struct tni_retry *wish)
 {
     static const struct tni_block_about message = {.kind = TNI_KIND_MESSAGE,
@@ -138,7 +140,7 @@ static int allocate(struct tn_domain *d, struct parcel_wish *w)
     return tni_ref_retry(d, &w->wish, status);
 }
 
-/* pre: the blocks are ours, and nobody else knows them */
+/* pre: no other process knows the blocks yet. */
 static int fill(struct tn_domain *d, const struct packing *p, tni_block block,
                 tni_block payload)
 {
@@ -196,11 +198,14 @@ static int build_block(struct tni_queue *q, const tn_message *m, uint64_t deadli
 static int check_message(const struct tni_queue *q, const tn_message *m)
 {
     if (m->tensor_count > TN_MESSAGE_MAX_TENSORS)
-        return tni_fail(TN_ERR_INVALID, "a message of %u tensors; at most %d are allowed",
+        return tni_fail(TN_ERR_INVALID, "the message has %u tensors; it can have at most %d",
                         m->tensor_count, TN_MESSAGE_MAX_TENSORS);
     if ((m->tensor_count != 0 && m->tensors == NULL) ||
         (m->size_bytes != 0 && m->bytes == NULL))
-        return tni_fail(TN_ERR_INVALID, "a message with a count but a NULL pointer");
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the message has %u tensors and %zu bytes, and a pointer to them is NULL",
+            m->tensor_count, m->size_bytes);
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         if (m->tensors[i] == NULL)
             return tni_fail(TN_ERR_INVALID, "tensor %u of the message is NULL", i);
@@ -250,7 +255,7 @@ void tni_parcel_end(struct tni_queue *q, const struct tni_parcel *p, const tn_me
             tni_ref_release(q->handle.domain, p->block);
         return;
     }
-    /* A tensor whose reference lies in the slot now ended with the push. */
+    /* The push itself ended a tensor whose reference moved into the slot. */
     for (uint32_t i = 0; move && i < m->tensor_count; i++)
         if (p->form != TNI_FORM_TENSOR || !p->move)
             tn_tensor_unref(m->tensors[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: pops, and the ends of leases. The invariants are in ring.c. */
+/* pop: the public pops, and the ends of leases. The invariants are in ring.c. */
 #include "queue/message.h"
 #include "queue/turn.h"
 #include "wait/wait.h"
@@ -9,9 +9,7 @@ struct pop {
     struct tni_wanted wanted;
 };
 
-/*
- * The end of a queue counts only when nothing is left: looked at before the look for a message.
- */
+/* `ended` is read before the ring: an ended queue is over only when no message is left. */
 static int try_pop(void *context)
 {
     const struct pop *p = context;
@@ -27,7 +25,7 @@ static int try_pop(void *context)
     return status;
 }
 
-/* As try_pop(), for a caller that polls: it looks at the ring once before it takes a record. */
+/* As try_pop(), for polling: it reads the slot at the head before it takes a thread record. */
 static int poll_pop(void *context)
 {
     const struct pop *p = context;
@@ -38,14 +36,14 @@ static int poll_pop(void *context)
     return try_pop(context);
 }
 
-/* As has_no_room(). */
+/* For a pop that does not wait: whether the queue is empty. False: unknown, try a pop. */
 static inline bool has_nothing(const struct tni_queue *q, uint64_t deadline_ns)
 {
     if (deadline_ns != 0 || q == NULL || !tni_queue_has_role(q, TN_CONSUMER))
         return false;
     const struct tni_object *object = q->handle.object;
-    return tni_ring_looks_empty(q) && tni_queue_is_there(q, object) &&
-           tni_queue_has_no_news(q, object, TNI_SIDE_PRODUCER);
+    return tni_ring_looks_empty(q) && tni_queue_is_live(q, object) &&
+           tni_queue_has_no_report(q, object, TNI_SIDE_PRODUCER);
 }
 
 static int pop(struct pop *p, uint64_t deadline_ns)
@@ -99,8 +97,8 @@ static __attribute__((noinline)) int pop_tensor(struct tni_queue *q, uint64_t de
 }
 
 /*
- * pre: the caller read the slot at the head, and it was not empty. If its producer was still
- * filling it, look once more before pop_tensor() searches the whole ring.
+ * pre: the caller read the slot at the head, and the slot was not EMPTY. If a producer was
+ * still filling it, read it once more before pop_tensor() searches the whole ring.
  */
 static __attribute__((noinline)) int pop_seen_tensor(struct tni_queue *q, uint64_t deadline_ns,
                                                      tn_tensor **ret_tensor,
@@ -120,17 +118,17 @@ int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline, tn_tensor **ret_t
     struct tni_queue *q = tni_queue_of(queue);
     if (q == NULL || ret_tensor == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_pop_tensor: NULL argument");
-    if (TNI_LIKELY(tni_queue_may_look(q, TN_CONSUMER) && q->policy != TN_QUEUE_LEASE)) {
+    if (TNI_LIKELY(tni_queue_may_use_ring(q, TN_CONSUMER) && q->policy != TN_QUEUE_LEASE)) {
         struct tni_seen seen = tni_ring_see(q);
         if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
             return pop_seen_tensor(q, deadline.ns, ret_tensor, seen);
-        if (deadline.ns == 0 && tni_queue_has_no_news(q, q->handle.object, TNI_SIDE_PRODUCER))
+        if (deadline.ns == 0 && tni_queue_has_no_report(q, q->handle.object, TNI_SIDE_PRODUCER))
             return tni_queue_fail_not_ready();
     }
     return pop_tensor(q, deadline.ns, ret_tensor);
 }
 
-/* What ends the row is for the next call to report: the news of a death, a lost message. */
+/* A death, or a lost message, ends the list; the next call reports it. */
 static int pop_next(struct tni_queue *q, tn_message *ret_message)
 {
     int status = tni_queue_begin(q, TN_CONSUMER);
@@ -142,7 +140,11 @@ int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                       tn_message *ret_messages)
 {
     if (count == 0 || count > INT32_MAX || ret_messages == NULL)
-        return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
+        return count == 0 ? 0
+                          : tni_fail(TN_ERR_INVALID,
+                                     "tn_queue_pop_many: the list of %u messages is NULL or "
+                                     "too long",
+                                     count);
     int status = tn_queue_pop(queue, deadline, &ret_messages[0]);
     if (status != 0)
         return status;

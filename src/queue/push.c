@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: pushes. The invariants are in ring.c. */
+/* push: the public pushes. The invariants are in ring.c. */
 #include "queue/message.h"
 #include "queue/turn.h"
 #include "wait/wait.h"
@@ -7,10 +7,11 @@
 struct push {
     struct tni_queue *queue;
     const struct tni_parcel *parcel;
-    uint64_t who; /* packed the parcel */
+    uint64_t who; /* the process that packed the parcel */
 };
 
-/* This is a child that the interrupt hook of the wait forked: the parcel is its parent's. */
+/* This process is a child that the interrupt hook of the wait forked: the parcel is the
+ * parent's. */
 #define PUSH_FORKED 1
 
 static int try_push(void *context)
@@ -38,14 +39,16 @@ static int push_parcel(struct tni_queue *q, const struct tni_parcel *parcel, uin
                                deadline_ns);
 }
 
-/* `is_next`: of several, after the first. It does not wait, and takes no news of a death. */
+/* `is_next`: a later message of several. Its push does not wait, and reports no death. */
 static int push_once(struct tni_queue *q, const tn_message *message, uint32_t flags,
                      uint64_t deadline_ns, bool is_next)
 {
     struct tni_parcel parcel;
     bool move = (flags & TN_PUSH_MOVE) != 0;
     if (message == NULL || (flags & ~(uint32_t)TN_PUSH_MOVE) != 0)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_push: no message, or flags %x", flags);
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_queue_push: the message is NULL, or the flags %#x are not known",
+                        flags);
     int status = tni_queue_begin(q, TN_PRODUCER);
     if (status == 0)
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
@@ -54,7 +57,7 @@ static int push_once(struct tni_queue *q, const tn_message *message, uint32_t fl
     uint64_t who = q->handle.domain->who;
     status = is_next ? tni_ring_push(q, &parcel) : push_parcel(q, &parcel, who, deadline_ns);
     if (TNI_UNLIKELY(status != 0) && !tni_process_is_same_member(q->handle.domain, who))
-        parcel.form = TNI_FORM_BYTES; /* this process has no block to give back */
+        parcel.form = TNI_FORM_BYTES; /* a child of the packer does not own its block */
     tni_parcel_end(q, &parcel, message, status == 0, move);
     return status;
 }
@@ -68,14 +71,14 @@ static __attribute__((noinline)) int push(struct tni_queue *q, const tn_message 
     return status;
 }
 
-/* For who does not wait: false means that only the long way knows. */
+/* For a push that does not wait: whether the queue is full. False: unknown, try a push. */
 static inline bool has_no_room(const struct tni_queue *q, uint64_t deadline_ns)
 {
     if (deadline_ns != 0 || q == NULL || !tni_queue_has_role(q, TN_PRODUCER))
         return false;
     const struct tni_object *object = q->handle.object;
-    return tni_ring_looks_full(q) && tni_queue_is_there(q, object) &&
-           tni_queue_has_no_news(q, object, TNI_SIDE_CONSUMER);
+    return tni_ring_looks_full(q) && tni_queue_is_live(q, object) &&
+           tni_queue_has_no_report(q, object, TNI_SIDE_CONSUMER);
 }
 
 int tn_queue_push(tn_queue *queue, const tn_message *message, uint32_t flags,
@@ -93,7 +96,7 @@ int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
     struct tni_queue *q = tni_queue_of(queue);
     bool move = flags == TN_PUSH_MOVE;
     size_t view_bytes;
-    if (TNI_LIKELY(q != NULL && tensor != NULL && tni_queue_may_look(q, TN_PRODUCER) &&
+    if (TNI_LIKELY(q != NULL && tensor != NULL && tni_queue_may_use_ring(q, TN_PRODUCER) &&
                    tensor->storage->domain == q->handle.domain && tni_tensor_is_plain(tensor) &&
                    (view_bytes = tni_tensor_view_bytes(tensor, NULL)) <= q->room_bytes) &&
         TNI_LIKELY(move ? tni_tensor_is_sole(tensor) : flags == 0)) {
@@ -109,7 +112,11 @@ int tn_queue_push_many(tn_queue *queue, const tn_message *messages, uint32_t cou
                        uint32_t flags, tn_deadline deadline)
 {
     if (count == 0 || count > INT32_MAX || messages == NULL)
-        return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
+        return count == 0 ? 0
+                          : tni_fail(TN_ERR_INVALID,
+                                     "tn_queue_push_many: the list of %u messages is NULL or "
+                                     "too long",
+                                     count);
     int status = tn_queue_push(queue, &messages[0], flags, deadline);
     if (status != 0)
         return status;

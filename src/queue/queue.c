@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * queue: bounded queues of messages: opened, counted, ended, and the roles of processes.
+ * queue: open, count and end queues, and the roles of processes.
  *
- *     push.c  pop.c  watch.c     what a caller does
+ *     push.c  pop.c  watch.c     the public calls
  *     turn.c                     how a push or pop waits
- *     pack.c  unpack.c           a message, and what lies in a slot
- *     ring.c  ring_*.c           slots, and who claims them
+ *     message.c pack.c unpack.c  a message, and how it lies in a slot
+ *     ring.c  ring_*.c           the slots, and how processes claim them
  *
- * A process's first push or pop of a handle sets its role bit. The bits tell whose death ends
- * whose wait.
+ * A process's first push or pop of a queue sets the process's role bit in the object. The bits
+ * tell whose death ends whose wait.
  */
 #include "queue/queue.h"
 
@@ -22,12 +22,12 @@ enum {
     MAX_CAPACITY = 1 << 20,
     DEFAULT_INLINE_BYTES = 128,
     MAX_INLINE_BYTES = 4096,
-    VIEW_ROOM_BYTES = 40 /* a view of two dimensions; larger ones use the inline room too */
+    VIEW_ROOM_BYTES = 40 /* a view of two dimensions; a larger view takes inline bytes */
 };
 
 /* ---- making, opening, closing ------------------------------------------------------------ */
 
-/* Private copies of an object's numbers, checked against the block that holds the slots. */
+/* Keep private copies of the object's numbers, checked against the block of its slots. */
 static int bind(struct tn_object *handle)
 {
     struct tni_queue *q = tni_queue_of(handle);
@@ -41,8 +41,8 @@ static int bind(struct tn_object *handle)
     q->slots =
         tni_object_ring(&q->handle.domain->segment, object, (uint64_t)capacity * slot_bytes);
     if (q->slots == NULL)
-        return tni_fail(TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT " has no block for its slots",
-                        object->name);
+        return tni_fail(TN_ERR_CORRUPT,
+                        "queue " TNI_NAME_FORMAT " names no block for its slots", object->name);
     q->capacity = capacity;
     q->slot_bytes = slot_bytes;
     q->room_bytes = slot_bytes - (uint32_t)sizeof(struct tni_slot);
@@ -57,10 +57,17 @@ static int read_options(const tn_queue_options *options, struct tni_object_spec 
     if (status != 0)
         return status;
     if (o.reserved != 0 || o.policy > TN_QUEUE_LEASE)
-        return tni_fail(TN_ERR_INVALID, "queue policy %u", o.policy);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "tn_queue_options has the policy %u, which does not exist, or a reserved "
+            "field that is not 0",
+            o.policy);
     if (o.capacity > MAX_CAPACITY || o.inline_bytes > MAX_INLINE_BYTES)
-        return tni_fail(TN_ERR_INVALID, "a queue of %u messages with %u inline bytes",
-                        o.capacity, o.inline_bytes);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "a queue cannot have %u slots of %u inline bytes; it can have at most %d "
+            "slots of at most %d inline bytes",
+            o.capacity, o.inline_bytes, MAX_CAPACITY, MAX_INLINE_BYTES);
     uint32_t inline_bytes = o.inline_bytes != 0 ? o.inline_bytes : DEFAULT_INLINE_BYTES;
     spec->wants_flags = o.policy != 0;
     spec->wanted_capacity = o.capacity;
@@ -150,7 +157,10 @@ int tni_queue_begin(struct tni_queue *q, uint32_t role)
 int tn_queue_attach(tn_queue *queue, uint32_t roles)
 {
     if (roles == 0 || (roles & ~(uint32_t)(TN_PRODUCER | TN_CONSUMER)) != 0)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_attach: roles %u", roles);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "tn_queue_attach: the roles are %#x, not TN_PRODUCER or TN_CONSUMER or both",
+            roles);
     int status = 0;
     for (uint32_t role = TN_PRODUCER; role <= TN_CONSUMER && status == 0; role <<= 1)
         if ((roles & role) != 0)
@@ -163,7 +173,7 @@ static bool has_more(const struct tn_object *handle)
     return tni_ring_has_more(tni_queue_of(handle));
 }
 
-/* Leases that were not acknowledged, and what a pop had in its hands. */
+/* Only a consumer has anything in the ring: leases, and what a pop of it has taken. */
 static void close_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
 {
     if (tni_seat_set_has(&object->consumers, seat))

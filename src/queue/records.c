@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * records: the references that objects hold: each to the block of its ring, a queue those of
- * its messages too.
+ * records: the references that objects hold: each object to the block of its ring, and each
+ * queue to the blocks of its messages.
  *
- * Callers: the reaper. Death: it only looks.
+ * Callers: the reaper. Death: nothing here writes.
  */
 #include "queue/ring.h"
 

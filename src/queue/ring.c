@@ -2,31 +2,33 @@
 /*
  * ring: slots, claimed one by one.
  *
- * Nouns: slot, position ({round:32, index:32}; after the last slot comes the first
- * one of the next round), head, tail. Rounds wrap; positions are compared by their signed
- * difference.
- * I1  A slot is claimed by a CAS on its word, which names round, state and owner; no ticket is
- *     handed out before, so a death leaves no hole without an owner.
- * I2  head and tail are hints. tail passes a position only when its slot was claimed in that
- *     round, or is leased and its word was moved on to that round. head passes a position only
- *     when nothing can be taken there; who makes something takable behind it moves it back, and
- *     who moved it over a lease looks again afterwards.
- * I3  FULL, TAKEN, LEASED and RETURNING slots own one reference of `block`. CLAIMED owns none:
- *     what its claimer had counted is announced.
- * I4  Positions are taken in order; so what one producer pushes is popped in order.
- * Callers: queue.c, and the reaper through tni_ring_*(). Death: CLAIMED is skipped; FULL is
- * still delivered; TAKEN goes back to FULL, or is dropped by policy; LEASED goes back to FULL
- * with its attempt count.
- * Source: the per-slot round is D. Vyukov's bounded MPMC queue, 1024cores.net, 2010; ours
- * claims the slot's own word instead of a shared counter, so that each claim has an owner.
+ * Nouns: slot, position ({round:32, index:32}; after the last slot of a round comes the
+ * first slot of the next one), head, tail. Rounds wrap; positions are compared by their
+ * signed difference.
+ * I1  A process claims a slot by a CAS on its word, which names round, state and owner. It
+ *     takes no ticket before, so no death leaves a gap without an owner.
+ * I2  head and tail are hints. The tail passes a position only after its slot was claimed
+ *     in that round, or is leased and its word was moved on to that round. The head passes
+ *     a position only when nothing can be taken there. A process that makes something
+ *     takable behind the head moves the head back; one that moved the head over a lease
+ *     reads the slot again.
+ * I3  FULL, TAKEN, LEASED and RETURNING slots own one reference of `block`. A CLAIMED slot
+ *     owns none: its claimer announces the reference that it counted.
+ * I4  Positions are taken in order, so the messages of one producer are popped in order.
+ * Callers: queue.c, push.c, pop.c, and the reaper. Death: the reaper makes CLAIMED empty,
+ * so pops skip it; FULL is still delivered; TAKEN becomes FULL again, or is dropped, by
+ * policy; LEASED becomes FULL again, with one more attempt.
+ * Source: the round in each slot is from D. Vyukov's bounded MPMC queue, 1024cores.net,
+ * 2010. Ours claims the slot's own word instead of a shared counter, so that each claim has
+ * an owner.
  */
 #include "queue/ring.h"
 
 #include "queue/slots.h"
 #include "wait/wait.h"
 
-/* How often a pop reads a CLAIMED slot again: a producer that is running fills it in less. */
-enum { CLAIM_LOOKS = 32 };
+/* How often a pop reads a CLAIMED slot again: a running producer fills it sooner. */
+enum { CLAIM_READS = 32 };
 
 void tni_ring_retreat_head(struct tni_object *object, uint64_t position)
 {
@@ -36,14 +38,15 @@ void tni_ring_retreat_head(struct tni_object *object, uint64_t position)
         ;
 }
 
-/* A bell is rung for those who poll; sleepers are woken one for each message. */
-void tni_ring_announce_item(struct tni_queue *q)
+/* Every watcher is rung, but one sleeper is woken for each message. */
+void tni_ring_notify_item(struct tni_queue *q)
 {
     if (TNI_UNLIKELY(tni_wait_call(&q->handle.object->items)))
         tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
 }
 
-/* But for one that pops too, whose own pops do not wait for its pushes. */
+/* Whether no producer is left, but for one that pops too: its pops do not wait for its pushes.
+ */
 static bool has_no_producer(const struct tni_object *object)
 {
     for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
@@ -53,8 +56,7 @@ static bool has_no_producer(const struct tni_object *object)
     return tni_seat_set_count(&object->producers, TNI_NO_SEAT) <= 1;
 }
 
-/* Whether a message is there or being pushed. As a rule the slot at the head says so at once.
- */
+/* Whether a message is in the ring or being pushed. Mostly the slot at the head tells. */
 static bool has_full(const struct tni_queue *q)
 {
     uint32_t head = tni_position_index(atomic_load(&q->handle.object->head));
@@ -68,25 +70,22 @@ static bool has_full(const struct tni_queue *q)
 }
 
 /*
- * Of a queue that was ended, or whose last producer died, this may have been the last message
- * that others waited for: while it was out, it could come back. While another one is FULL, they
- * wait for that, and who empties its slot comes here.
+ * A process calls this after it took a message out of an ended or orphaned queue. Other
+ * consumers may have waited for that message, which could have come back; if it was the last
+ * one, wake them. If another message is FULL, the process that takes that one comes here.
  */
 void tni_ring_wake_all(struct tni_queue *q)
 {
     struct tni_object *object = q->handle.object;
-    bool is_told =
+    bool is_over =
         (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 || has_no_producer(object);
-    if (is_told && !has_full(q))
+    if (is_over && !has_full(q))
         tni_object_wake_all(&q->handle.domain->segment, object);
 }
 
 /* ---- finding a message ------------------------------------------------------------------- */
 
-/*
- * I2. From `head` to `position` there is nothing to take now; if `position` was a lease, it may
- * come to hold something.
- */
+/* I2 */
 void tni_ring_pass_head(struct tni_queue *q, uint64_t head, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
@@ -99,12 +98,13 @@ void tni_ring_pass_head(struct tni_queue *q, uint64_t head, uint64_t position)
 }
 
 /*
- * A head can be any number of rounds behind: while nobody pops, each pusher that dies with its
- * slot claimed moves the tail on and leaves the head. A slot whose word is in round r tells
- * that the tail has come to its position of round r - 1. So no slot is FULL in a position
- * before the one of round r - 2. @return that one, if `position` is before it
+ * The head can be any number of rounds behind: while no process pops, each pusher that dies
+ * with a slot CLAIMED moves the tail on and leaves the head. If the word of a slot is in round
+ * r, the tail has come to the slot's position of round r - 1, so no message is before the
+ * slot's position of round r - 2. `ahead` is r less the round of `position`.
+ * @return the position of round r - 2, if `position` is before it; else `position`
  */
-static inline uint64_t catch_up(uint64_t position, int32_t ahead)
+static inline uint64_t skip_old_rounds(uint64_t position, int32_t ahead)
 {
     return TNI_LIKELY(ahead <= 2)
                ? position
@@ -113,19 +113,19 @@ static inline uint64_t catch_up(uint64_t position, int32_t ahead)
 }
 
 /*
- * How far the head can be behind the last message, when it has caught up: two rounds behind the
+ * How many positions a scan reads at most: catching up leaves the head two rounds behind the
  * word of its slot, and the last push is less than a round beyond that word.
  */
-static inline uint32_t farthest(const struct tni_queue *q) { return 3 * q->capacity; }
+static inline uint32_t scan_limit(const struct tni_queue *q) { return 3 * q->capacity; }
 
-/* Find the first FULL slot from the head on; false: there is none. */
+/* I2 */
 bool tni_ring_scan(struct tni_queue *q, bool may_pass, struct tni_ring_found *ret)
 {
     struct tni_object *object = q->handle.object;
     uint64_t head = atomic_load_explicit(&object->head, memory_order_relaxed), at = head;
 
     ret->has_skipped = false;
-    for (uint32_t n = 0; n <= farthest(q); n++, at = tni_position_after(at, q->capacity)) {
+    for (uint32_t n = 0; n <= scan_limit(q); n++, at = tni_position_after(at, q->capacity)) {
         uint64_t word = atomic_load_explicit(&tni_slot_at(q, at)->word, memory_order_acquire);
         uint32_t state = tni_slot_state(word);
         int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(at));
@@ -136,11 +136,11 @@ bool tni_ring_scan(struct tni_queue *q, bool may_pass, struct tni_ring_found *re
                 return true;
             }
             if (state == TNI_SLOT_EMPTY)
-                return false; /* not pushed yet, and nothing behind it is */
+                return false; /* no push came here yet, nor to any slot after it */
             ret->has_skipped |= state != TNI_SLOT_LEASED;
         }
         if (ahead < 0) {
-            /* The head is beyond something takable: a hint that a death left behind. */
+            /* A death left the head beyond a message: move it back. */
             if (state == TNI_SLOT_FULL && at == head)
                 tni_ring_retreat_head(
                     object, tni_position(tni_slot_round(word), tni_position_index(at)));
@@ -148,7 +148,7 @@ bool tni_ring_scan(struct tni_queue *q, bool may_pass, struct tni_ring_found *re
         }
         bool is_passable = ahead > 0 || state == TNI_SLOT_LEASED;
         bool is_head = at == head;
-        at = catch_up(at, ahead);
+        at = skip_old_rounds(at, ahead);
         if (is_passable && may_pass && is_head) {
             tni_ring_pass_head(q, head, at);
             head = tni_position_after(at, q->capacity);
@@ -158,8 +158,8 @@ bool tni_ring_scan(struct tni_queue *q, bool may_pass, struct tni_ring_found *re
 }
 
 /*
- * Whether a slot's word says that a push to this position came to its end. The tail may be
- * behind such positions: who is killed after a push, or is about to pass the tail, leaves it.
+ * The tail may be behind such a position: a process that is killed after a push, or is about to
+ * move the tail, leaves it behind.
  */
 bool tni_ring_was_pushed_to(uint64_t word, uint64_t position)
 {
@@ -168,7 +168,7 @@ bool tni_ring_was_pushed_to(uint64_t word, uint64_t position)
     return ahead > 0 || (ahead == 0 && state != TNI_SLOT_EMPTY && state != TNI_SLOT_CLAIMED);
 }
 
-/* The head is behind where messages were taken out of order: those in front are not counted. */
+/* Count from the first position that is not yet emptied: the head may be behind it. */
 static __attribute__((noinline)) uint32_t count_from_head(const struct tni_queue *q)
 {
     uint64_t head = atomic_load(&q->handle.object->head),
@@ -177,7 +177,7 @@ static __attribute__((noinline)) uint32_t count_from_head(const struct tni_queue
                          tni_ring_was_pushed_to(atomic_load(&tni_slot_at(q, end)->word), end);
          n++)
         end = tni_position_after(end, q->capacity);
-    for (uint32_t n = 0; n <= farthest(q); n++) {
+    for (uint32_t n = 0; n <= scan_limit(q); n++) {
         int64_t left = tni_position_distance(head, end, q->capacity);
         if (left <= 0)
             return 0;
@@ -185,7 +185,7 @@ static __attribute__((noinline)) uint32_t count_from_head(const struct tni_queue
         int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(head));
         if (ahead < 0 || (ahead == 0 && tni_slot_state(word) != TNI_SLOT_LEASED))
             return (uint32_t)TNI_MIN(left, (int64_t)q->capacity);
-        head = tni_position_after(catch_up(head, ahead), q->capacity);
+        head = tni_position_after(skip_old_rounds(head, ahead), q->capacity);
     }
     return 0;
 }
@@ -196,10 +196,10 @@ uint32_t tni_ring_count(const struct tni_queue *q)
 }
 
 /*
- * The oldest message that can be taken. Slots that others are at work on are stepped over, not
- * waited for: one of them may be stopped. But what its producer pushed into a later slot must
- * not be taken before it (I4): so after a step over, the scan is repeated until it finds the
- * same slot again. That one was FULL before the last scan began, and so was everything its
+ * Find the oldest message that can be taken. A slot that another process has CLAIMED or TAKEN
+ * is skipped, because that process may be stopped. But a later message of the same producer
+ * must not be taken first (I4). So after a skip the scan is repeated until it finds the same
+ * slot again: that slot was FULL before the last scan began, and so was everything that its
  * producer had pushed before.
  */
 static bool find_full(struct tni_queue *q, bool may_pass, struct tni_ring_found *ret)
@@ -230,7 +230,7 @@ int tni_ring_find(struct tni_queue *q, struct tni_taken *ret_found)
 bool tni_ring_sees_full(const struct tni_queue *q, struct tni_seen *ret_seen)
 {
     *ret_seen = tni_ring_see(q);
-    for (int i = 0; i < CLAIM_LOOKS && tni_slot_state(ret_seen->word) == TNI_SLOT_CLAIMED;
+    for (int i = 0; i < CLAIM_READS && tni_slot_state(ret_seen->word) == TNI_SLOT_CLAIMED;
          i++) {
         tni_relax();
         *ret_seen = tni_ring_see(q);
@@ -244,8 +244,8 @@ bool tni_ring_is_still(const struct tni_taken *found)
     return atomic_load_explicit(&found->slot->word, memory_order_relaxed) == found->word;
 }
 
-/* Whether a message is in the slot, or may come to be there without another push. */
-static bool has_or_gets(const struct tni_queue *q, uint64_t word)
+/* Whether the slot has a message, or may have one without another push. */
+static bool may_have_message(const struct tni_queue *q, uint64_t word)
 {
     uint32_t state = tni_slot_state(word);
     if (state == TNI_SLOT_CLAIMED || state == TNI_SLOT_FULL)
@@ -257,7 +257,7 @@ static bool has_or_gets(const struct tni_queue *q, uint64_t word)
 bool tni_ring_has_more(const struct tni_queue *q)
 {
     for (uint32_t i = 0; i < q->capacity; i++)
-        if (has_or_gets(q, atomic_load(&tni_slot_at(q, i)->word)))
+        if (may_have_message(q, atomic_load(&tni_slot_at(q, i)->word)))
             return true;
     return false;
 }
@@ -267,5 +267,3 @@ bool tni_ring_is_ready(struct tni_queue *q)
     struct tni_ring_found found;
     return tni_ring_scan(q, false, &found);
 }
-
-/* ---- for the reaper: from shared memory alone, every number checked ---------------------- */

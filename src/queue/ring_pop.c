@@ -10,10 +10,10 @@ static inline void empty_slot(struct tni_queue *q, const struct tni_taken *taken
     uint64_t empty = tni_slot_word(tni_slot_round(taken->word) + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
     TNI_KILL_POINT("pop_emptied");
-    tni_ring_pass_emptied(
-        q, taken->position); /* and the fence before the looks at `room`, `ended` */
+    /* Its CAS is the fence before the reads of `room` and `ended`. */
+    tni_ring_pass_emptied(q, taken->position);
     tni_wait_call(&q->handle.object->room);
-    tni_ring_tell_end(q);
+    tni_ring_notify_end(q);
 }
 
 static inline __attribute__((always_inline)) void
@@ -22,7 +22,8 @@ take_end(struct tni_queue *q, struct tni_thread *thread, const struct tni_taken 
     struct tn_domain *d = q->handle.domain;
     tni_block block = taken->block;
     if (block.id != 0)
-        tni_ref_before_move(d, block); /* the CAS to TAKEN was the read-modify-write */
+        tni_ref_before_move(
+            d, block); /* the CAS to TAKEN is the read-modify-write that it needs */
     empty_slot(q, taken);
     if (block.id != 0)
         tni_ref_adopt(d, thread, block);
@@ -34,7 +35,7 @@ void tni_ring_take_end(struct tni_queue *q, struct tni_thread *thread,
     take_end(q, thread, taken);
 }
 
-/* One tensor like the last one, over no reference yet. NULL: go the long way. */
+/* Decode the message as one tensor like the last one. NULL: it is not; decode it in general. */
 static inline tn_tensor *decode_alike(struct tni_queue *q, struct tni_thread *thread,
                                       const struct tni_taken *found)
 {
@@ -68,10 +69,10 @@ bool tni_ring_pop_plain(struct tni_queue *q, struct tni_seen seen, tn_tensor **r
 }
 
 /*
- * A message that becomes a lease makes room if a free slot lies behind it: a push steps over
- * leases, and not over messages.
+ * A message that becomes a lease makes room if a slot after it is free: a push passes leases,
+ * and does not pass messages.
  */
-static void tell_room(struct tni_queue *q)
+static void notify_room(struct tni_queue *q)
 {
     _Atomic uint32_t *room = &q->handle.object->room;
     if (TNI_UNLIKELY((atomic_load(room) & TNI_WAIT_ARMED) != 0) && tni_ring_has_room(q))
@@ -92,18 +93,18 @@ int tni_ring_lease(struct tni_queue *q, struct tni_thread *thread,
         tni_ref_adopt(d, thread, block);
     }
     /*
-     * The tag tells this lease from the next one of the same slot: the round may move on under
-     * it.
+     * The tag is the round in which the lease began: it tells this lease from a later one of
+     * the same slot, because a push may move the round of the word on.
      */
     atomic_store(&taken->slot->word, tni_slot_word(round, TNI_SLOT_LEASED, d->seat, round));
     TNI_KILL_POINT("lease_recorded");
     tni_ring_pass_head(q, taken->position, taken->position);
     tni_fence_after_modify();
-    tell_room(q);
+    notify_room(q);
     return 0;
 }
 
-/* FULL again, where pops will look. pre: TAKEN or RETURNING, which nobody else moves on */
+/* Make the slot FULL, and move the head back to it. pre: no other process moves its word on. */
 static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t word,
                    uint32_t index)
 {
@@ -126,10 +127,9 @@ void tni_ring_discard(struct tni_queue *q, struct tni_thread *thread,
 }
 
 /*
- * Count one more attempt, and make the slot FULL. Its owner does this, or, when that one is
- * dead, its recoverer; and whoever comes after one of them that died in between. So the word
- * says first what the count was: who finds it different does not count again. The slot is ours
- * alone.
+ * The owner of the slot does this, or its recoverer, and after the death of either the next
+ * recoverer. The attempt must be counted once: RETURNING keeps the low bit of the count as it
+ * was before, and a process that finds another bit there does not count again.
  */
 void tni_ring_give_back(struct tni_object *object, struct tni_slot *slot, uint64_t word,
                         uint32_t index)
@@ -140,7 +140,7 @@ void tni_ring_give_back(struct tni_object *object, struct tni_slot *slot, uint64
                                            tni_slot_seat(word), tni_form_attempt(form) & 1);
         if (atomic_compare_exchange_strong(&slot->word, &word, returning))
             word = returning;
-        else if (tni_slot_state(word) != TNI_SLOT_LEASED) /* only its round moves: I2 */
+        else if (tni_slot_state(word) != TNI_SLOT_LEASED) /* only the round moves: I2 */
             return;
     }
     TNI_KILL_POINT("slot_returning");
@@ -174,7 +174,7 @@ int tni_ring_lease_end(struct tni_queue *q, uint64_t lease, bool give_back)
         while (is_leased && !atomic_compare_exchange_strong(
                                 &slot->word, &word,
                                 tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0)))
-            is_leased = tni_slot_state(word) == TNI_SLOT_LEASED; /* only its round moves: I2 */
+            is_leased = tni_slot_state(word) == TNI_SLOT_LEASED; /* only the round moves: I2 */
         TNI_KILL_POINT("ack_emptied");
         if (has_block && is_leased)
             tni_ref_drop(d, thread, block);
@@ -183,10 +183,10 @@ int tni_ring_lease_end(struct tni_queue *q, uint64_t lease, bool give_back)
     }
     tni_thread_leave(thread);
     if (give_back)
-        tni_ring_announce_item(q);
+        tni_ring_notify_item(q);
     else
         tni_wait_call(&q->handle.object->room);
     if (!give_back)
-        tni_ring_tell_end(q);
+        tni_ring_notify_end(q);
     return 0;
 }

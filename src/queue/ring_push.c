@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring: claim a slot and put a message into it. The invariants are in ring.c. */
+/* ring: claim a slot and write a message into it. The invariants are in ring.c. */
 #include <string.h>
 
 #include "queue/slots.h"
@@ -12,8 +12,8 @@ static __attribute__((noinline)) int fail_ended(const struct tni_queue *q)
 }
 
 /*
- * Whether a slot can be claimed behind the leases that begin at `tail`: else they are not
- * stepped over yet.
+ * Whether a slot can be claimed after the leases that begin at `tail`. If not, the tail stays:
+ * it passes leases only to reach such a slot.
  */
 static bool has_room_behind(const struct tni_queue *q, uint64_t tail)
 {
@@ -28,13 +28,13 @@ static bool has_room_behind(const struct tni_queue *q, uint64_t tail)
     return false;
 }
 
-/* Noise must not keep us here: more steps than this are for the caller's next try. */
-static uint64_t most_steps(const struct tni_queue *q)
+/* A limit, so that damage does not keep a push here; the caller tries again. */
+static uint64_t max_steps(const struct tni_queue *q)
 {
     return 64 * (uint64_t)q->capacity + 1024;
 }
 
-/* A slot that is a round further than a tail that stands still: no push can have come there. */
+/* The word of the slot at the tail is more than one round ahead, which no push brings about. */
 static int fail_ahead(const struct tni_queue *q, uint64_t tail, int32_t ahead)
 {
     return tni_fail(
@@ -49,20 +49,21 @@ static inline uint64_t pass_tail(const struct tni_queue *q, uint64_t position)
     uint64_t seen = position, next = tni_position_after(position, q->capacity);
     if (!atomic_compare_exchange_strong(&object->tail, &seen, next))
         return seen;
-    if (TNI_UNLIKELY(next == 0)) /* all rounds are through: tni_queue_figures() counts on */
+    if (TNI_UNLIKELY(next ==
+                     0)) /* rounds wrapped to 0: correct `unpushed`, for tni_queue_figures() */
         atomic_fetch_sub_explicit(&object->unpushed, (uint64_t)q->capacity << 32,
                                   memory_order_relaxed);
     return next;
 }
 
 /*
- * I1. @return the claimed position; TN_ERR_TIMED_OUT when the ring is full; TN_ERR_CORRUPT
+ * I1. Claim the slot at the tail. @return 0; TN_ERR_TIMED_OUT: the ring is full; TN_ERR_CORRUPT
  */
 static int claim(struct tni_queue *q, uint32_t tag, uint64_t *ret_position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t tail = atomic_load_explicit(&object->tail, memory_order_relaxed);
-    uint64_t left = most_steps(q);
+    uint64_t left = max_steps(q);
 
     for (uint32_t passed = 0; passed <= q->capacity && left > 0; left--) {
         struct tni_slot *slot = tni_slot_at(q, tail);
@@ -81,7 +82,7 @@ static int claim(struct tni_queue *q, uint32_t tag, uint64_t *ret_position)
         if (ahead < 0) {
             if (state != TNI_SLOT_LEASED || ahead != -1 || !has_room_behind(q, tail))
                 return TN_ERR_TIMED_OUT;
-            /* I2: a lease may last; the ring goes on around it. */
+            /* I2: a lease may last long, so the ring goes on around it. */
             uint64_t moved =
                 tni_slot_word(round, TNI_SLOT_LEASED, tni_slot_seat(word), tni_slot_tag(word));
             if (!atomic_compare_exchange_strong(&slot->word, &word, moved))
@@ -91,13 +92,13 @@ static int claim(struct tni_queue *q, uint32_t tag, uint64_t *ret_position)
         }
         if (TNI_UNLIKELY(ahead > 1) && atomic_load(&object->tail) == tail)
             return fail_ahead(q, tail, ahead);
-        /* The hint is behind: help it along. */
+        /* The tail is behind: move it on. */
         tail = pass_tail(q, tail);
     }
     return TN_ERR_TIMED_OUT;
 }
 
-/* pre: view and bytes fit into the slot; the view is encoded as it was measured */
+/* pre: view and bytes fit into the slot. */
 static inline void write_slot(struct tni_queue *q, struct tni_slot *slot,
                               const struct tni_parcel *p)
 {
@@ -112,7 +113,7 @@ static inline void write_slot(struct tni_queue *q, struct tni_slot *slot,
         memcpy(slot->data + p->view_bytes, p->bytes, p->bytes_count);
 }
 
-/* Where a push stands: the slot was {round, EMPTY, 0, 0}, and is CLAIMED by us. */
+/* A slot that was EMPTY and that this process has CLAIMED. */
 struct claimed {
     struct tni_slot *slot;
     uint64_t position, word;
@@ -125,8 +126,9 @@ static inline uint64_t claim_word(const struct tni_queue *q, const struct tni_th
 }
 
 /*
- * From the claimed slot to the end, with the thread's record given back. The block is
- * announced, and the claiming was the read-modify-write that ref.c, I5 asks for.
+ * Complete a push into a claimed slot, and give the thread's record back. pre: the thread
+ * announces the block, and claimed the slot by a read-modify-write after that, as ref.c, I5
+ * demands.
  */
 static inline __attribute__((always_inline)) int push_claimed(struct tni_queue *q,
                                                               struct tni_thread *thread,
@@ -137,7 +139,10 @@ static inline __attribute__((always_inline)) int push_claimed(struct tni_queue *
     struct tni_slot *slot = c->slot;
     int status = 0;
     TNI_KILL_POINT("push_claimed");
-    /* After the claim: who finds the queue ended and this slot EMPTY says that it is over. */
+    /*
+     * Checked after the claim: a pop that finds the queue ended and this slot EMPTY reports
+     * that the queue is over.
+     */
     if (TNI_UNLIKELY((atomic_load(&q->handle.object->ended) & TNI_QUEUE_ENDED) != 0)) {
         status = fail_ended(q);
     } else {
@@ -146,7 +151,10 @@ static inline __attribute__((always_inline)) int push_claimed(struct tni_queue *
             status = tni_ref_lend(d, p->block, p->move);
     }
     TNI_KILL_POINT("push_lent");
-    /* Pairs with the acquire in tni_ring_scan(). Without a reference the slot is skipped. */
+    /*
+     * Pairs with the acquire in tni_ring_scan(). A push that failed leaves the slot EMPTY for
+     * the next round, and pops skip the position.
+     */
     uint64_t done = c->word + ((uint64_t)(TNI_SLOT_FULL - TNI_SLOT_CLAIMED) << 24);
     if (TNI_UNLIKELY(status != 0)) {
         tni_ring_note_unpushed(q->handle.object);
@@ -158,7 +166,7 @@ static inline __attribute__((always_inline)) int push_claimed(struct tni_queue *
         __builtin_prefetch(tni_slot_beyond(q, slot, 1), 1);
         __builtin_prefetch(tni_slot_beyond(q, slot, 4), 1);
     }
-    pass_tail(q, c->position); /* and the fence that tni_ring_announce_item() asks for */
+    pass_tail(q, c->position); /* its CAS is the fence that tni_ring_notify_item() needs */
     TNI_KILL_POINT("push_tail_passed");
     if (TNI_LIKELY(status == 0) && p->move && p->form == TNI_FORM_TENSOR)
         tni_tensor_forget(thread, p->tensor);
@@ -166,9 +174,9 @@ static inline __attribute__((always_inline)) int push_claimed(struct tni_queue *
         tni_announce_clear(thread);
     tni_thread_leave(thread);
     if (TNI_LIKELY(status == 0))
-        tni_ring_announce_item(q);
+        tni_ring_notify_item(q);
     else
-        tni_ring_tell_end(q); /* who waits for what is claimed */
+        tni_ring_notify_end(q); /* wake those that waited for this slot */
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring: what the reaper and the audit do, from shared memory alone: every number is checked. */
+/* ring: what the reaper and the audit do. They check each number, as all come from shared
+ * memory. */
 #include <string.h>
 
 #include "queue/slots.h"
@@ -33,7 +34,7 @@ static bool owns_block(uint64_t word)
     return state >= TNI_SLOT_FULL && state <= TNI_SLOT_RETURNING;
 }
 
-/* Un-record what a slot holds, then drop it. */
+/* Empty a slot, then drop the reference that it held. */
 static void drop_slot(struct tn_domain *d, struct tni_slot *slot, uint64_t word)
 {
     uint64_t empty = tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0);
@@ -62,7 +63,7 @@ void tni_ring_reclaim_seat(struct tn_domain *d, struct tni_object *object, uint3
         struct tni_slot *slot = nth(&slots, i);
         uint64_t word = atomic_load(&slot->word);
         uint32_t state = tni_slot_state(word);
-        /* Refilled by the dead, perhaps, before it could say where: pops must look there. */
+        /* A dead process may have made the slot FULL again and not yet moved the head back. */
         if (state == TNI_SLOT_FULL)
             tni_ring_retreat_head(object, tni_position(tni_slot_round(word), i));
         if (tni_slot_seat(word) != seat || state == TNI_SLOT_EMPTY || state == TNI_SLOT_FULL)
@@ -121,10 +122,10 @@ void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_obje
 }
 
 /*
- * Asked in this order: a seat becomes FREE once its slots are reclaimed, so a slot that names a
- * free seat, and still does, is one that nobody will reclaim.
+ * The order matters: a seat becomes FREE after its slots are reclaimed. So if a slot names a
+ * FREE seat, and names it still afterwards, no recoverer will reclaim the slot.
  */
-static bool is_stray(const struct tni_segment *s, const struct tni_slot *slot)
+static bool is_orphaned(const struct tni_segment *s, const struct tni_slot *slot)
 {
     uint64_t word = atomic_load(&slot->word);
     uint32_t state = tni_slot_state(word), seat = tni_slot_seat(word);
@@ -135,18 +136,21 @@ static bool is_stray(const struct tni_segment *s, const struct tni_slot *slot)
            atomic_load(&slot->word) == word;
 }
 
-uint32_t tni_queue_count_strays(const struct tni_segment *s, uint32_t index)
+uint32_t tni_queue_count_orphaned(const struct tni_segment *s, uint32_t index)
 {
     struct slots slots;
     uint32_t count = 0;
     if (!get_slots(s, tni_object_at(s, index), &slots))
         return 0;
     for (uint32_t i = 0; i < slots.capacity; i++)
-        count += is_stray(s, nth(&slots, i));
+        count += is_orphaned(s, nth(&slots, i));
     return count;
 }
 
-/* From the tail on, to the first position that nobody pushed to. */
+/*
+ * Messages since the queue was made: the positions before the first one that has no push yet,
+ * less those that the tail passed without a push.
+ */
 static uint64_t count_pushed(const struct tni_object *object, const struct slots *slots)
 {
     uint64_t at = atomic_load(&object->tail), unpushed = atomic_load(&object->unpushed);
@@ -158,7 +162,7 @@ static uint64_t count_pushed(const struct tni_object *object, const struct slots
         if (!tni_ring_was_pushed_to(atomic_load(&nth(slots, index)->word), at))
             break;
     }
-    uint64_t pushed = passed - unpushed; /* `unpushed` is below 0 once rounds have wrapped */
+    uint64_t pushed = passed - unpushed; /* `unpushed` is negative after the rounds wrapped */
     return (int64_t)pushed < 0 ? 0 : pushed;
 }
 

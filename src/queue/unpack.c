@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message: from what lies in a slot to a tn_message. See message.c for the invariants. */
+/* unpack: turn the content of a slot into a tn_message. The invariants are in message.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "queue/message.h"
 
-/* What a slot says, checked. */
+/* The content of a slot, checked. */
 struct contents {
     uint8_t form;
     tni_block block; /* 0: none */
@@ -15,7 +15,7 @@ struct contents {
     const uint32_t *records; /* [tensor_count]; NULL: the slot's block */
     const void *bytes;
     uint64_t bytes_count;
-    bool are_bytes_shared; /* they stay where they are, as long as the block is held */
+    bool are_bytes_shared; /* they stay in the block, which the message holds */
 };
 
 static int read_message_block(const struct tni_queue *q, tni_block block, struct contents *c)
@@ -36,19 +36,21 @@ static int read_message_block(const struct tni_queue *q, tni_block block, struct
     uint64_t size = tni_block_bytes(&s->geometry, block);
     if (count != limit || tensors > limit || tensors > TN_MESSAGE_MAX_TENSORS ||
         tensors + (payload != 0) != limit || views_off > size)
-        return tni_fail(TN_ERR_CORRUPT, "message block %08x makes no sense", block.id);
+        return tni_fail(TN_ERR_CORRUPT, "the header of message block %08x is damaged",
+                        block.id);
     const uint8_t *views = (const uint8_t *)r + views_off;
     uint64_t room = size - views_off;
     if (payload != 0) {
         if (!tni_geometry_has_block(&s->geometry, payload))
             return tni_fail(TN_ERR_CORRUPT,
-                            "message block %08x names payload block %08x, which is none",
+                            "message block %08x names payload block %08x, which does not exist",
                             block.id, payload);
         views = tni_payload_at(s, (tni_block){payload});
         room = tni_block_bytes(&s->geometry, (tni_block){payload});
     }
     if (views_bytes > room || bytes_count > room - views_bytes)
-        return tni_fail(TN_ERR_CORRUPT, "message block %08x states more than its payload holds",
+        return tni_fail(TN_ERR_CORRUPT,
+                        "message block %08x states more bytes than its payload block holds",
                         block.id);
     c->tensor_count = tensors;
     c->views = views;
@@ -60,7 +62,7 @@ static int read_message_block(const struct tni_queue *q, tni_block block, struct
     return 0;
 }
 
-/* Each field once. */
+/* Reads each field of the slot once. */
 static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
                      struct contents *c)
 {
@@ -70,7 +72,7 @@ static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
     bool has_block = c->block.id != 0;
 
     if (found->named.id != found->block.id)
-        return tni_fail(TN_ERR_CORRUPT, "a slot names block %08x, which is none",
+        return tni_fail(TN_ERR_CORRUPT, "a slot names block %08x, which does not exist",
                         found->named.id);
     if (c->form == TNI_FORM_MESSAGE && has_block &&
         tni_class_is_message(tni_block_class(c->block)))
@@ -78,7 +80,7 @@ static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
     if (views > q->room_bytes || bytes > q->room_bytes - views || c->form > TNI_FORM_TENSOR ||
         has_block != (c->form == TNI_FORM_TENSOR) ||
         (has_block && tni_class_is_message(tni_block_class(c->block))))
-        return tni_fail(TN_ERR_CORRUPT, "a slot of queue " TNI_NAME_FORMAT " makes no sense",
+        return tni_fail(TN_ERR_CORRUPT, "a slot of queue " TNI_NAME_FORMAT " is damaged",
                         q->handle.object->name);
     c->tensor_count = has_block;
     c->views = slot->data;
@@ -88,21 +90,21 @@ static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
     return 0;
 }
 
-/* A message that is in the queue, and what it needs to be taken. */
+/* A message in the queue, and what a pop obtained for it. */
 struct unpacking {
     struct tni_taken at;
     struct contents contents;
     tn_message message;
-    bool is_single;  /* what is wanted is one tensor, and no message around it */
+    bool is_single;  /* the caller wants one tensor, not a message */
     tn_tensor *one;  /* that tensor */
-    uint8_t *buffer; /* else the tensors, and bytes that are copied */
-    int lost;        /* why the message goes without its tensors, or 0 */
+    uint8_t *buffer; /* else: the list of tensors, and copied bytes */
+    int lost;        /* why the message is delivered without its tensors, or 0 */
 };
 
 /*
- * Private objects for all tensors; they own no reference yet. A message that others take
- * meanwhile is left: TN_ERR_TIMED_OUT. What is read of it is noise, and its storages are worth
- * no system call.
+ * Make private objects for all tensors; they own no reference yet. TN_ERR_TIMED_OUT: another
+ * process took the message meanwhile. Then what this process reads may be garbage, so it checks
+ * before each tensor, to make no system call for a storage that does not exist.
  */
 static int decode_all(struct tni_queue *q, struct tni_thread *thread, const struct unpacking *u,
                       tn_tensor **ret_tensors)
@@ -123,11 +125,12 @@ static int decode_all(struct tni_queue *q, struct tni_thread *thread, const stru
         if (TNI_UNLIKELY(status < 0))
             break;
         at += (uint32_t)status;
-        /* What was decoded, not what stands there now. */
+        /* Compare what was decoded: the slot may say something else by now. */
         uint32_t named = ret_tensors[made]->storage->block.id;
         if (TNI_UNLIKELY(named != record)) {
             made++;
-            status = tni_fail(TN_ERR_CORRUPT, "a view names block %08x, its record %08x", named,
+            status = tni_fail(TN_ERR_CORRUPT,
+                              "a view names block %08x, but its record names block %08x", named,
                               record);
             break;
         }
@@ -139,7 +142,7 @@ static int decode_all(struct tni_queue *q, struct tni_thread *thread, const stru
     return status;
 }
 
-/* The private side of the message. What others see stays as it is. */
+/* Make the private part of the message, without any change to shared memory. */
 static int obtain_parts(struct tni_queue *q, struct tni_thread *thread, struct unpacking *u)
 {
     const struct contents *c = &u->contents;
@@ -174,9 +177,9 @@ static void drop_parts(struct tni_thread *thread, const struct unpacking *u)
 }
 
 /*
- * What nobody can have any more, as a storage whose file was removed, would stand in the way of
- * all that follows. What failed for want of room can be had later, and what is denied to this
- * process by others.
+ * Whether no process can have the message any more, for example because the file of a storage
+ * was removed. Such a message would block all later ones. A message that failed for want of
+ * room can be had later, and one that this process may not open can be had by another process.
  */
 static bool is_lost(int status)
 {
@@ -184,7 +187,7 @@ static bool is_lost(int status)
            status == TN_ERR_STALE;
 }
 
-/* That hold_all() and a lease will find room in the counts. */
+/* Check that the counts have room for the references of hold_all() and of a lease. */
 static int check_room(struct tni_queue *q, const struct unpacking *u)
 {
     const struct contents *c = &u->contents;
@@ -205,7 +208,7 @@ static int fail_not_a_tensor(const struct tni_queue *q)
                     q->handle.object->name);
 }
 
-/* All that the message at u->at needs. */
+/* Obtain all that the message at u->at needs. */
 static int obtain(struct tni_queue *q, struct tni_thread *thread,
                   const struct tni_wanted *wanted, struct unpacking *u)
 {
@@ -229,7 +232,7 @@ static int obtain(struct tni_queue *q, struct tni_thread *thread,
     return status;
 }
 
-/* References for tensors that a message block keeps. The slot is TAKEN, so that block stays. */
+/* Take references of the tensors. pre: the slot is TAKEN, so it keeps the message block. */
 static int hold_all(struct tni_queue *q, struct tni_thread *thread, const struct contents *c,
                     tn_tensor **tensors)
 {
@@ -248,7 +251,7 @@ static int hold_all(struct tni_queue *q, struct tni_thread *thread, const struct
             tni_ref_release_with(d, thread, tensors[i]->storage->block);
         break;
     }
-    tni_announce(thread, c->block, 1); /* as it was: the slot is un-recorded next */
+    tni_announce(thread, c->block, 1); /* announced again: the slot is emptied next */
     atomic_thread_fence(memory_order_seq_cst);
     return status;
 }
@@ -262,8 +265,9 @@ static int end_taking(struct tni_queue *q, struct tni_thread *thread,
     return 0;
 }
 
-/* The references. pre: taken. Only counts that are noise can fail: then the message is lost. */
-static int take_over(struct tni_queue *q, struct tni_thread *thread, struct unpacking *u)
+/* Take the references. pre: taken. Fails only if a count is damaged: then the message is lost.
+ */
+static int take_references(struct tni_queue *q, struct tni_thread *thread, struct unpacking *u)
 {
     const struct contents *c = &u->contents;
     tn_message *m = &u->message;
@@ -285,11 +289,11 @@ static int take_over(struct tni_queue *q, struct tni_thread *thread, struct unpa
     return status;
 }
 
-static void give(struct tni_queue *q, struct tni_thread *thread, const struct unpacking *u,
-                 const struct tni_wanted *wanted)
+static void hand_out(struct tni_queue *q, struct tni_thread *thread, const struct unpacking *u,
+                     const struct tni_wanted *wanted)
 {
     const struct contents *c = &u->contents;
-    /* Without a tensor that has it, the reference that came along is the message's. */
+    /* If no tensor has the reference of the slot, the message owns it. */
     bool owns_block = c->form == TNI_FORM_MESSAGE || c->tensor_count == 0;
     if (u->is_single) {
         if (owns_block)
@@ -307,11 +311,12 @@ static void give(struct tni_queue *q, struct tni_thread *thread, const struct un
 }
 
 /*
- * The taking of a message that is lost ends all the same. Where `lost` asks for it, what can be
- * read of it was obtained without its tensors; here not even its bytes can.
+ * Complete the take of a lost message, and drop it. If the caller wants the bytes of lost
+ * messages, obtain() found that not even the bytes can be read.
  */
-static int lose(struct tni_queue *q, struct tni_thread *thread, const struct tni_taken *taken,
-                int status, const struct tni_wanted *wanted)
+static int discard_lost(struct tni_queue *q, struct tni_thread *thread,
+                        const struct tni_taken *taken, int status,
+                        const struct tni_wanted *wanted)
 {
     tni_ring_discard(q, thread, taken);
     if (wanted->lost == NULL)
@@ -331,7 +336,7 @@ int tni_parcel_pop(struct tni_queue *q, struct tni_thread *thread,
         if (TNI_UNLIKELY(!is_obtained && (!is_lost(status) || wanted->is_next))) {
             if (status != TN_ERR_TIMED_OUT && tni_ring_is_still(&u.at))
                 return status;
-            continue; /* others have taken it */
+            continue; /* another process has taken it */
         }
         if (TNI_UNLIKELY(!tni_ring_take(q, thread, &u.at))) {
             if (is_obtained)
@@ -339,10 +344,10 @@ int tni_parcel_pop(struct tni_queue *q, struct tni_thread *thread,
             continue;
         }
         if (TNI_UNLIKELY(!is_obtained))
-            return lose(q, thread, &u.at, status, wanted);
-        status = take_over(q, thread, &u);
+            return discard_lost(q, thread, &u.at, status, wanted);
+        status = take_references(q, thread, &u);
         if (TNI_LIKELY(status == 0))
-            give(q, thread, &u, wanted);
+            hand_out(q, thread, &u, wanted);
         return status;
     }
     return TN_ERR_TIMED_OUT;

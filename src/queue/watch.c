@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: waiting for several queues at once, and polling a descriptor. */
+/* watch: wait for several queues at once, and poll a descriptor. */
 #include "queue/turn.h"
 #include "wait/wait.h"
 
@@ -8,7 +8,9 @@ static void watch(struct tni_queue *q)
     struct tni_object *object = q->handle.object;
     if (tni_seat_set_has(&object->watchers, q->handle.domain->seat))
         return;
-    /* First: another thread that sees the bit relies on it. Stays: a look at the set is cheap.
+    /*
+     * POLLERS first: another thread that sees the bit in `watchers` relies on it. It is never
+     * cleared: a push that finds no watcher loses little.
      */
     atomic_fetch_or(&object->items, TNI_WAIT_POLLERS);
     tni_seat_set_add(&object->watchers, q->handle.domain->seat);
@@ -36,14 +38,16 @@ static int find_ready(tn_queue *const *queues, uint32_t count)
 int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadline)
 {
     if (queues == NULL || count == 0 || count > INT32_MAX)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_wait_any: %u queues", count);
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_queue_wait_any: the list of %u queues is NULL, empty or too long",
+                        count);
     for (uint32_t i = 0; i < count; i++) {
         int status = tni_queue_begin(tni_queue_of(queues[i]), TN_CONSUMER);
         if (status != 0)
             return status;
         if (queues[i]->domain != queues[0]->domain)
             return tni_fail(TN_ERR_INVALID,
-                            "queues of different domains cannot be waited for together");
+                            "tn_queue_wait_any: queue %u is of another domain than queue 0", i);
     }
     struct tn_domain *d = queues[0]->domain;
     int found = find_ready(queues, count);
@@ -53,7 +57,8 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadl
         return tni_queue_fail_not_ready();
     struct tni_wait wait = {.deadline_ns = deadline.ns};
     for (;;) {
-        /* Each time: a child that the program's hook forked in the sleep has its own seat. */
+        /* Checked in each round: the program's hook may have forked, and a child has another
+         * seat. */
         int status = tni_process_check(d);
         if (status != 0)
             return status;
@@ -70,7 +75,7 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadl
             return found != TN_ERR_TIMED_OUT
                        ? found
                        : tni_fail(TN_ERR_TIMED_OUT,
-                                  "none of %u queues was ready until the deadline", count);
+                                  "none of the %u queues was ready before the deadline", count);
         }
     }
 }
@@ -88,7 +93,10 @@ int tn_queue_watch(tn_queue *queue, bool is_on)
     return 0;
 }
 
-/* Each time another value: who rang before, and disarms only now, leaves this one armed. */
+/*
+ * The word gets a new value each time: a process that rang for an older value, and disarms only
+ * now, leaves this one armed.
+ */
 static void arm_descriptor(struct tn_domain *d)
 {
     uint32_t seen = atomic_load(&d->me->bell_fd_armed);
@@ -120,9 +128,10 @@ void tn_domain_poll_clear(tn_domain *d)
     if (d == NULL || tni_process_check(d) != 0 || atomic_load(&d->poll_fd) < 0)
         return;
     if (tni_process_bell_lost_tenond(d))
-        atomic_store(&d->survive_ns, 0); /* now, whenever the last look was */
+        atomic_store(&d->survive_ns, 0); /* now, whenever the last check was */
     if (d->survive != NULL)
-        d->survive(d); /* who polls waits in no call that would look */
+        d->survive(d); /* a program that polls the descriptor makes no call that does this while
+                          it waits */
     tni_process_bell_clear(d);
-    arm_descriptor(d); /* before the caller looks at its queues */
+    arm_descriptor(d); /* before the caller tries its queues */
 }

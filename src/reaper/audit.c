@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit: every block's count against the records that name it. The tables are in
- * audit_tables.c, storages outside of the arena in audit_storages.c.
+ * audit: check the count of every block against the records that name it. audit_tables.c
+ * and audit_objects.c check the tables, audit_storages.c the storages outside of the arena.
  *
- * One pass over all records counts for all blocks at once. It takes no snapshot: a block whose
- * word changed during the pass, or that somebody announced before or after the pass, tells
- * nothing. So there are several passes; each leaves the blocks that were right out of the next.
- * I1  A block is wrong if it stood still and was wrong in pass after pass, and never right. A
- *     pass of a member, which has the claim on recounts, proves more than one of an inspector,
- *     which others do not know of: a reference that moves may hide from an inspector.
- * I2  A block that stood still in no pass is counted by a member under its name (recount.c,
- *     I3). What is left is not looked into: that is told apart, and is no discrepancy.
- * Callers: api. Death: an inspector writes nothing. A member leaves its claim on recounts, as a
- * recounter does; a repair is one CAS, or a reclaiming.
+ * One pass over all records counts the records of all blocks. A pass takes no snapshot: it
+ * proves nothing about a block whose word changed during the pass, or that a thread
+ * announced before or after it. So there are several passes, and each leaves out the blocks
+ * that were right before.
+ * I1  A block is wrong if it was wrong in several passes during which it did not change,
+ *     and never right. A member has the claim on recounts during a pass, so one pass of a
+ *     member proves more than one of an inspector: an inspector may miss a reference that
+ *     moves from one record to another.
+ * I2  If a block changed in every pass, a member counts it by name (recount.c, I3). Blocks
+ *     that cannot be counted are reported as unchecked, not as discrepancies.
+ * Callers: api. Death: an inspector writes nothing. A member leaves its claim on recounts,
+ * as a recounter does; each repair is one CAS, or a reclaiming that can be repeated.
  */
 #include "reaper/audit.h"
 
@@ -24,8 +26,8 @@
 enum { NAMED_SEATS = 8 };
 
 /*
- * I1. What is wrong in 24 passes of an inspector, 2 ms apart, or in 3 of a member; how often
- * what moves is looked at, in hope that it stands still.
+ * I1. A block is wrong after 24 wrong passes of an inspector, 2 ms apart, or after 3 of a
+ * member. A block that changes gets 64 passes.
  */
 enum {
     PROOF = 24,
@@ -37,23 +39,24 @@ enum {
 
 /* ---- passes ------------------------------------------------------------------------------ */
 
-/* What is known of a block; an array of all of them, by position, sparse. */
-struct heard {
-    uint64_t word; /* when the pass began */
+/* What the passes found out about a block. All blocks are in one array, by position. */
+struct candidate {
+    uint64_t word; /* at the begin of the pass */
     uint32_t records;
     uint8_t proof;
-    bool is_open; /* it was not right yet */
+    bool is_open; /* it was right in no pass yet */
     bool has_moved;
 };
 
-struct hearing {
+struct check {
     struct tni_audit *audit;
-    struct heard *heard;
+    struct candidate *candidates;
     uint64_t bytes;
     uint32_t frontiers[TNI_CLASSES];
-    uint32_t open, wrong, moved; /* after a pass: blocks that are open; of these, such ones */
-    uint32_t stray;              /* records that name no block */
-    uint32_t first_stray;        /* what the first of them names */
+    uint32_t open, wrong,
+        moved;               /* after a pass: open blocks; how many of them are wrong, moved */
+    uint32_t dangling;       /* records that name a block that does not exist */
+    uint32_t first_dangling; /* what the first of them names */
 };
 
 static bool is_known(const struct tni_segment *s, tni_block block)
@@ -62,55 +65,56 @@ static bool is_known(const struct tni_segment *s, tni_block block)
            tni_block_index(block) < tni_frontier(s, tni_block_class(block));
 }
 
-static struct heard *heard_of(const struct hearing *h, tni_block block)
+static struct candidate *candidate_of(const struct check *h, tni_block block)
 {
-    return &h->heard[tni_block_position(&h->audit->segment->geometry, block)];
+    return &h->candidates[tni_block_position(&h->audit->segment->geometry, block)];
 }
 
 static void tally(tni_block block, void *context)
 {
-    struct hearing *h = context;
+    struct check *h = context;
     if (is_known(h->audit->segment, block))
-        heard_of(h, block)->records++;
-    else if (h->stray++ == 0)
-        h->first_stray = block.id;
+        candidate_of(h, block)->records++;
+    else if (h->dangling++ == 0)
+        h->first_dangling = block.id;
 }
 
-typedef void block_fn(struct hearing *h, tni_block block, struct heard *heard);
+typedef void block_fn(struct check *h, tni_block block, struct candidate *candidate);
 
-static void for_each_open(struct hearing *h, block_fn *each)
+static void for_each_open(struct check *h, block_fn *each)
 {
     const struct tni_geometry *g = &h->audit->segment->geometry;
     for (uint32_t c = 1; c < g->class_count; c++)
         for (uint32_t i = 0; i < h->frontiers[c] && h->audit->stop == 0; i++) {
             tni_block block = tni_block_make(c, i);
-            struct heard *heard = heard_of(h, block);
-            if (heard->is_open)
-                each(h, block, heard);
+            struct candidate *candidate = candidate_of(h, block);
+            if (candidate->is_open)
+                each(h, block, candidate);
         }
 }
 
-static uint64_t load_word(const struct hearing *h, tni_block block)
+static uint64_t load_word(const struct check *h, tni_block block)
 {
     return atomic_load(tni_word_at(h->audit->segment, block));
 }
 
-static void begin_look(struct hearing *h, tni_block block, struct heard *heard)
+static void begin_block(struct check *h, tni_block block, struct candidate *candidate)
 {
-    heard->word = load_word(h, block);
-    heard->records = 0;
-    heard->has_moved = false;
+    candidate->word = load_word(h, block);
+    candidate->records = 0;
+    candidate->has_moved = false;
 }
 
-static void note_moved(struct hearing *h, uint32_t first, uint32_t span)
+static void note_moved(struct check *h, uint32_t first, uint32_t span)
 {
     const struct tni_geometry *g = &h->audit->segment->geometry;
     for (uint32_t i = 0; i < TNI_MAX(span, 1) && tni_geometry_has_block(g, first + i); i++)
-        heard_of(h, (tni_block){first + i})->has_moved = true;
+        candidate_of(h, (tni_block){first + i})->has_moved = true;
 }
 
-/* Announces of the dead too: their counts may be too high until they are reclaimed. */
-static void note_announced(struct hearing *h)
+/* Announces of dead threads count, too: their blocks may have a count too high until reclaimed.
+ */
+static void note_announced(struct check *h)
 {
     const struct tni_segment *s = h->audit->segment;
     uint32_t limit = tni_seat_limit(s);
@@ -134,69 +138,71 @@ static bool is_suspect(const struct tni_segment *s, tni_block block)
             1) != 0;
 }
 
-/* A block that changes all the time, and is right when it is looked at, is well. */
-static void end_look(struct hearing *h, tni_block block, struct heard *heard, uint8_t proof)
+/* A block whose count is right now is done, even if threads change it all the time. */
+static void end_block(struct check *h, tni_block block, struct candidate *candidate,
+                      uint8_t proof)
 {
-    struct tni_recounted now = {.word = load_word(h, block), .records = heard->records};
+    struct tni_recounted now = {.word = load_word(h, block), .records = candidate->records};
     if (tni_recount_is_right(&now)) {
-        heard->is_open = false;
+        candidate->is_open = false;
         return;
     }
-    heard->has_moved |= now.word != heard->word || is_suspect(h->audit->segment, block);
-    if (!heard->has_moved)
-        heard->proof += proof;
+    candidate->has_moved |= now.word != candidate->word || is_suspect(h->audit->segment, block);
+    if (!candidate->has_moved)
+        candidate->proof += proof;
     h->open++;
-    h->moved += heard->has_moved;
-    h->wrong += heard->proof >= PROOF;
+    h->moved += candidate->has_moved;
+    h->wrong += candidate->proof >= PROOF;
 }
 
-static void end_look_of_member(struct hearing *h, tni_block block, struct heard *heard)
+static void end_block_of_member(struct check *h, tni_block block, struct candidate *candidate)
 {
-    end_look(h, block, heard, MEMBER_PROOF);
+    end_block(h, block, candidate, MEMBER_PROOF);
 }
 
-static void end_look_of_inspector(struct hearing *h, tni_block block, struct heard *heard)
+static void end_block_of_inspector(struct check *h, tni_block block,
+                                   struct candidate *candidate)
 {
-    end_look(h, block, heard, 1);
+    end_block(h, block, candidate, 1);
 }
 
-/* As a recount of each block would look at it. */
-static void pass(struct hearing *h)
+/* Each block is checked as a recount would check it. */
+static void run_pass(struct check *h)
 {
     struct tn_domain *d = h->audit->domain;
     bool has_claim = d != NULL && tni_recount_begin(d) == 0;
 
-    h->open = h->wrong = h->moved = h->stray = 0;
-    for_each_open(h, begin_look);
+    h->open = h->wrong = h->moved = h->dangling = 0;
+    for_each_open(h, begin_block);
     note_announced(h);
     tni_recount_for_each(h->audit->segment, tally, h);
     note_announced(h);
-    for_each_open(h, has_claim ? end_look_of_member : end_look_of_inspector);
+    for_each_open(h, has_claim ? end_block_of_member : end_block_of_inspector);
     if (has_claim)
         tni_recount_end(d);
 }
 
-static int open_hearing(struct tni_audit *a, struct hearing *ret_hearing)
+static int open_check(struct tni_audit *a, struct check *ret_check)
 {
     const struct tni_geometry *g = &a->segment->geometry;
-    struct hearing h = {.audit = a, .bytes = g->total_blocks * sizeof(struct heard)};
-    void *heard;
-    int status = tni_os_map_private(h.bytes, &heard);
+    struct check h = {.audit = a, .bytes = g->total_blocks * sizeof(struct candidate)};
+    void *candidates;
+    int status = tni_os_map_private(h.bytes, &candidates);
     if (status != 0)
         return status;
-    h.heard = heard;
+    h.candidates = candidates;
     for (uint32_t c = 1; c < g->class_count; c++) {
         h.frontiers[c] = tni_frontier(a->segment, c);
         for (uint32_t i = 0; i < h.frontiers[c]; i++)
-            heard_of(&h, tni_block_make(c, i))->is_open = true;
+            candidate_of(&h, tni_block_make(c, i))->is_open = true;
     }
-    *ret_hearing = h;
+    *ret_check = h;
     return 0;
 }
 
 /* ---- one block --------------------------------------------------------------------------- */
 
-/* "seats 4 and 7; 1 in queues; 2 tickets", as much as fits. */
+/* Names the records of a block, as in "seat 4, 7; 1 in queues; 2 in tickets". */
 static void name_records(const struct tni_segment *s, tni_block block, char *text,
                          size_t size_bytes)
 {
@@ -235,41 +241,42 @@ static void say_block(struct tni_audit *a, tni_block block, const struct tni_rec
     name_records(a->segment, block, names, sizeof names);
     const char *open = names[0] != 0 ? " (" : "", *close = names[0] != 0 ? ")" : "";
     if (state == TNI_BLOCK_FREE && records != 0)
-        tni_audit_say(a, repaired, "block %08x: free, but %llu records name it%s%s%s", block.id,
-                      records, open, names, close);
+        tni_audit_report(a, repaired, "block %08x: free, but %llu records name it%s%s%s",
+                         block.id, records, open, names, close);
     else if (state == TNI_BLOCK_FREE)
-        tni_audit_say(a, repaired, "block %08x: free, but its count is %u", block.id, count);
+        tni_audit_report(a, repaired, "block %08x: free, but its count is %u", block.id, count);
     else if (state == TNI_BLOCK_ALLOC && records == 0)
-        tni_audit_say(a, repaired, "block %08x: count %u, but nothing names it", block.id,
-                      count);
+        tni_audit_report(a, repaired, "block %08x: count %u, but nothing names it", block.id,
+                         count);
     else if (state == TNI_BLOCK_ALLOC)
-        tni_audit_say(a, repaired, "block %08x: count %u, but %llu records name it%s%s%s",
-                      block.id, count, records, open, names, close);
+        tni_audit_report(a, repaired, "block %08x: count %u, but %llu records name it%s%s%s",
+                         block.id, count, records, open, names, close);
     else
-        tni_audit_say(a, repaired, "block %08x: in state %u, which does not exist", block.id,
-                      state);
+        tni_audit_report(a, repaired, "block %08x: in state %u, which does not exist", block.id,
+                         state);
 }
 
-/* ---- what is left ------------------------------------------------------------------------ */
+/* ---- blocks that are left ------------------------------------------------------------------
+ */
 
-/* I2. pre: the claim on recounts. @return whether the block stood still */
+/* I2. pre: this process has the claim on recounts. @return whether the block was counted */
 static bool count_named(struct tni_audit *a, tni_block block, struct tni_recounted *ret)
 {
     struct tni_thread *thread = tni_thread_enter(a->domain);
-    bool stood = tni_recount_look_named(a->domain, thread, block, a->named_until_ns, ret);
+    bool is_counted = tni_recount_count_named(a->domain, thread, block, a->named_until_ns, ret);
     tni_thread_leave(thread);
-    return stood;
+    return is_counted;
 }
 
 static bool repair(struct tni_audit *a, tni_block block, const struct tni_recounted *r)
 {
     struct tni_thread *thread = tni_thread_enter(a->domain);
-    bool is_repaired = tni_recount_reclaim(a->domain, thread, block, r);
+    bool is_repaired = tni_recount_repair(a->domain, thread, block, r);
     tni_thread_leave(thread);
     return is_repaired;
 }
 
-static void judge_as_member(struct tni_audit *a, tni_block block)
+static void recheck_as_member(struct tni_audit *a, tni_block block)
 {
     struct tni_recounted r;
     if (is_suspect(a->segment, block) || !count_named(a, block, &r))
@@ -278,59 +285,61 @@ static void judge_as_member(struct tni_audit *a, tni_block block)
         say_block(a, block, &r, a->is_repair && repair(a, block, &r));
 }
 
-static void judge(struct hearing *h, tni_block block, struct heard *heard)
+static void recheck(struct check *h, tni_block block, struct candidate *candidate)
 {
     struct tni_audit *a = h->audit;
-    struct tni_recounted last = {.word = heard->word, .records = heard->records};
+    struct tni_recounted last = {.word = candidate->word, .records = candidate->records};
     if (a->domain != NULL && tni_recount_begin(a->domain) == 0) {
-        judge_as_member(a, block);
+        recheck_as_member(a, block);
         tni_recount_end(a->domain);
-    } else if (heard->proof < PROOF) {
+    } else if (candidate->proof < PROOF) {
         a->unchecked++;
     } else {
         say_block(a, block, &last, false);
     }
 }
 
-/* ---- all of it --------------------------------------------------------------------------- */
+/* ---- all blocks ---------------------------------------------------------------------------
+ */
 
-struct strays {
+struct dangling {
     const struct tni_segment *segment;
     uint32_t count;
 };
 
-static void count_stray(tni_block block, void *context)
+static void count_dangling(tni_block block, void *context)
 {
-    struct strays *strays = context;
-    strays->count += !is_known(strays->segment, block);
+    struct dangling *dangling = context;
+    dangling->count += !is_known(dangling->segment, block);
 }
 
-static bool has_strays(const struct tni_audit *a, const void *subject)
+static bool has_dangling_records(const struct tni_audit *a, const void *subject)
 {
-    struct strays strays = {.segment = a->segment};
+    struct dangling dangling = {.segment = a->segment};
     (void)subject;
-    tni_recount_for_each(a->segment, count_stray, &strays);
-    return strays.count != 0;
+    tni_recount_for_each(a->segment, count_dangling, &dangling);
+    return dangling.count != 0;
 }
 
 static int check_references(struct tni_audit *a)
 {
-    struct hearing h;
-    int status = open_hearing(a, &h);
+    struct check h;
+    int status = open_check(a, &h);
     if (status != 0)
         return status;
-    pass(&h);
-    uint32_t stray = h.stray, first_stray = h.first_stray;
+    run_pass(&h);
+    uint32_t dangling = h.dangling, first = h.first_dangling;
     for (uint32_t n = 1; n < MOST_PASSES && h.open > h.wrong; n++) {
         tni_os_sleep_until(tni_os_now_ns() + PAUSE_NS);
-        pass(&h);
+        run_pass(&h);
     }
-    if (stray != 0 && tni_audit_stays(a, has_strays, NULL))
-        tni_audit_say(a, false, "%u records name blocks that do not exist, such as %08x", stray,
-                      first_stray);
+    if (dangling != 0 && tni_audit_stays_wrong(a, has_dangling_records, NULL))
+        tni_audit_report(a, false,
+                         "%u records name blocks that do not exist, such as block %08x",
+                         dangling, first);
     a->named_until_ns = tni_os_now_ns() + NAMED_NS;
-    for_each_open(&h, judge);
-    tni_os_unmap(h.heard, h.bytes);
+    for_each_open(&h, recheck);
+    tni_os_unmap(h.candidates, h.bytes);
     return 0;
 }
 
@@ -343,10 +352,11 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool 
                           .each = report->each,
                           .context = report->context};
 
-    /* The dead first: what they announced is theirs, and right once they are reclaimed. */
+    /* Dead seats first: a block that a dead thread announced is right once its seat is
+     * reclaimed. */
     tni_audit_tables(&a);
     if (is_repair && a.stop == 0)
-        tni_recount_suspects(domain, TNI_FOREVER); /* what it cannot do is not looked into */
+        tni_recount_suspects(domain, TNI_FOREVER); /* if this fails, its blocks are unchecked */
     int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
     if (a.stop == 0 && status == 0)
         status = check_references(&a);

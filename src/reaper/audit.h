@@ -7,32 +7,35 @@
 
 struct tni_audit {
     const struct tni_segment *segment;
-    struct tn_domain *domain; /* that this process is a member of; NULL: an inspector */
+    struct tn_domain *domain; /* the same domain, of a member; NULL: of an inspector */
     bool is_repair;           /* pre: a member */
     tn_audit_fn *each;        /* may be NULL */
     void *context;
     int found;
-    uint32_t unchecked;      /* blocks that were in motion all the time */
-    uint64_t named_until_ns; /* no block is counted under its name for longer */
-    int stop;                /* what `each` said to end it; 0: go on */
-    uint32_t stayed;         /* subjects that were wrong for long */
+    uint32_t unchecked;      /* blocks that changed all the time */
+    uint64_t named_until_ns; /* the time limit for counting blocks by name */
+    int stop;                /* the result of `each` that ended the audit; 0: go on */
+    uint32_t stayed;         /* how many subjects stayed wrong */
 };
 
-void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, ...)
+/** Report a discrepancy. */
+void tni_audit_report(struct tni_audit *audit, bool repaired, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /**
- * Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt
- * reclaiming. Where many stayed so, which is damage and no motion, a few looks do for the rest.
+ * Whether a subject stays wrong for about 50 ms, which is longer than any operation or
+ * reclaiming takes. If many subjects stayed wrong before, the domain is damaged, and a few
+ * quick checks are enough.
  */
 typedef bool tni_audit_wrong_fn(const struct tni_audit *audit, const void *subject);
-bool tni_audit_stays(struct tni_audit *audit, tni_audit_wrong_fn *wrong, const void *subject);
+bool tni_audit_stays_wrong(struct tni_audit *audit, tni_audit_wrong_fn *wrong,
+                           const void *subject);
 
-/** Seats, objects, tickets, claims, limits. */
+/** Check the tables: limits, seats, claims, objects and tickets. */
 void tni_audit_tables(struct tni_audit *audit);
-/** Of these, objects and tickets. */
+/** Check objects and tickets: a part of tni_audit_tables(). */
 void tni_audit_objects(struct tni_audit *audit);
-/** What storages outside of the arena name: files that somebody else may have touched. */
+/** Check the files of storages outside of the arena: other programs may have changed them. */
 int tni_audit_storages(struct tni_audit *audit);
 
 #endif

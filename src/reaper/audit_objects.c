@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit: objects and tickets, each looked at until it is right or has been wrong for a while.
+/* audit_objects: check objects and tickets. A subject is wrong if it stays wrong for a while.
  */
 #include <string.h>
 
@@ -19,20 +19,21 @@ static const char *object_fault(const struct tni_segment *s, uint32_t index)
     uint32_t state = tni_object_state(word), kind = tni_object_kind(word);
 
     if (state == TNI_OBJECT_FREE)
-        return kind == TNI_OBJECT_FREE ? NULL : "free, but of some kind";
+        return kind == TNI_OBJECT_FREE ? NULL : "free, but it has a kind";
     if (kind == TNI_OBJECT_FREE || kind >= TNI_OBJECT_KINDS)
         return "of no known kind";
     switch (state) {
     case TNI_OBJECT_MAKING:
         return tni_process_who_lives(s, atomic_load(&s->header->registry))
                    ? NULL
-                   : "half made, and nobody makes it";
+                   : "half made, and no live process makes it";
     case TNI_OBJECT_ENDING:
         return tni_process_who_lives(s, atomic_load(&s->header->registry))
                    ? NULL
-                   : "half ended, and nobody ends it";
+                   : "half ended, and no live process ends it";
     case TNI_OBJECT_LIVE:
-        return tni_seat_set_count(&object->openers, TNI_NO_SEAT) != 0 ? NULL : "open nowhere";
+        return tni_seat_set_count(&object->openers, TNI_NO_SEAT) != 0 ? NULL
+                                                                      : "open in no seat";
     default:
         return "in a state that does not exist";
     }
@@ -50,16 +51,16 @@ static void check_object(struct tni_audit *a, uint32_t index)
     struct tni_object *object = tni_object_at(a->segment, index);
     struct object_subject subject = {.index = index, .word = atomic_load(&object->word)};
     const char *fault = object_fault(a->segment, index);
-    if (fault == NULL || !tni_audit_stays(a, is_faulty, &subject))
+    if (fault == NULL || !tni_audit_stays_wrong(a, is_faulty, &subject))
         return;
     const char *kind = tni_object_kind_name(tni_object_kind(subject.word));
     bool is_repaired =
         a->is_repair && tni_object_finish(a->domain, index) == 0 && !is_faulty(a, &subject);
-    tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index,
-                  kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
+    tni_audit_report(a, is_repaired, "object %u (%s '%.*s') is %s", index,
+                     kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
 }
 
-static bool is_lost(const struct tni_audit *a, const void *subject)
+static bool is_name_lost(const struct tni_audit *a, const void *subject)
 {
     const struct object_subject *of = subject;
     return tni_object_state(of->word) == TNI_OBJECT_LIVE &&
@@ -67,21 +68,21 @@ static bool is_lost(const struct tni_audit *a, const void *subject)
            atomic_load(&tni_object_at(a->segment, of->index)->word) == of->word;
 }
 
-/* Who looks for a name next has all of them sorted anew. */
+/* The repair has the next search for a name build all chains anew. */
 static void check_name(struct tni_audit *a, uint32_t index)
 {
     const struct tni_object *object = tni_object_at(a->segment, index);
     struct object_subject subject = {.index = index, .word = atomic_load(&object->word)};
-    if (!is_lost(a, &subject) || !tni_audit_stays(a, is_lost, &subject))
+    if (!is_name_lost(a, &subject) || !tni_audit_stays_wrong(a, is_name_lost, &subject))
         return;
     if (a->is_repair)
         atomic_store(&a->segment->header->names_lost, 1);
-    tni_audit_say(a, a->is_repair, "object %u is not found by its name '%.*s'", index,
-                  TNI_OBJECT_NAME_BYTES, object->name);
+    tni_audit_report(a, a->is_repair, "object %u is not found by its name '%.*s'", index,
+                     TNI_OBJECT_NAME_BYTES, object->name);
 }
 
-/* An opener whose row does not tell: to reclaim it would pass the object by. */
-static uint32_t untold_opener(const struct tni_segment *s, uint32_t index)
+/* A seat that has the object open and whose row does not say so: a reaper would not find it. */
+static uint32_t unlisted_opener(const struct tni_segment *s, uint32_t index)
 {
     const struct tni_object *object = tni_object_at(s, index);
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
@@ -92,11 +93,11 @@ static uint32_t untold_opener(const struct tni_segment *s, uint32_t index)
     return TNI_NO_SEAT;
 }
 
-static bool is_untold(const struct tni_audit *a, const void *subject)
+static bool has_unlisted_opener(const struct tni_audit *a, const void *subject)
 {
     const struct object_subject *of = subject;
     return tni_object_state(of->word) == TNI_OBJECT_LIVE &&
-           untold_opener(a->segment, of->index) != TNI_NO_SEAT &&
+           unlisted_opener(a->segment, of->index) != TNI_NO_SEAT &&
            atomic_load(&tni_object_at(a->segment, of->index)->word) == of->word;
 }
 
@@ -104,18 +105,19 @@ static void check_opens(struct tni_audit *a, uint32_t index)
 {
     uint64_t word = atomic_load(&tni_object_at(a->segment, index)->word);
     struct object_subject subject = {.index = index, .word = word};
-    if (!is_untold(a, &subject) || !tni_audit_stays(a, is_untold, &subject))
+    if (!has_unlisted_opener(a, &subject) ||
+        !tni_audit_stays_wrong(a, has_unlisted_opener, &subject))
         return;
-    uint32_t seat = untold_opener(a->segment, index);
+    uint32_t seat = unlisted_opener(a->segment, index);
     for (uint32_t at = seat; a->is_repair && at != TNI_NO_SEAT;
-         at = untold_opener(a->segment, index))
+         at = unlisted_opener(a->segment, index))
         tni_bit_set(tni_opens_of(a->segment, at), index);
-    tni_audit_say(a, a->is_repair, "object %u is open in seat %u, whose row does not say so",
-                  index, seat);
+    tni_audit_report(a, a->is_repair, "object %u is open in seat %u, whose row does not say so",
+                     index, seat);
 }
 
-/* A set may name seats that do not exist: nobody would ever clear those. */
-static bool has_stray_seats(const struct tni_segment *s, const struct tni_seat_set *set)
+/* No process would ever clear the bit of a seat that does not exist. */
+static bool has_unknown_seats(const struct tni_segment *s, const struct tni_seat_set *set)
 {
     for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
         for (uint64_t bits = atomic_load(&set->word[w]); bits != 0; bits &= bits - 1)
@@ -128,11 +130,11 @@ static void check_sets(struct tni_audit *a, uint32_t index)
 {
     const struct tni_object *object = tni_object_at(a->segment, index);
     if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
-        (has_stray_seats(a->segment, &object->openers) ||
-         has_stray_seats(a->segment, &object->producers) ||
-         has_stray_seats(a->segment, &object->consumers) ||
-         has_stray_seats(a->segment, &object->watchers)))
-        tni_audit_say(a, false, "object %u is used by seats that do not exist", index);
+        (has_unknown_seats(a->segment, &object->openers) ||
+         has_unknown_seats(a->segment, &object->producers) ||
+         has_unknown_seats(a->segment, &object->consumers) ||
+         has_unknown_seats(a->segment, &object->watchers)))
+        tni_audit_report(a, false, "object %u is used by seats that do not exist", index);
 }
 
 static void check_ring(struct tni_audit *a, uint32_t index)
@@ -146,8 +148,9 @@ static void check_ring(struct tni_audit *a, uint32_t index)
         atomic_load(&object->word) != word)
         return;
     if (!tni_geometry_has_block(&a->segment->geometry, ring))
-        tni_audit_say(a, false, "object %u has its slots in block %08x, which does not exist",
-                      index, ring);
+        tni_audit_report(a, false,
+                         "object %u has its slots in block %08x, which does not exist", index,
+                         ring);
 }
 
 static void check_slots(struct tni_audit *a, uint32_t index)
@@ -156,10 +159,10 @@ static void check_slots(struct tni_audit *a, uint32_t index)
     uint64_t word = atomic_load(&object->word);
     if (tni_object_state(word) != TNI_OBJECT_LIVE || tni_object_kind(word) != TNI_OBJECT_QUEUE)
         return;
-    uint32_t strays = tni_queue_count_strays(a->segment, index);
-    if (strays > 0 && atomic_load(&object->word) == word)
-        tni_audit_say(a, false, "queue %u has %u slots of seats that nobody sits in", index,
-                      strays);
+    uint32_t orphaned = tni_queue_count_orphaned(a->segment, index);
+    if (orphaned > 0 && atomic_load(&object->word) == word)
+        tni_audit_report(a, false, "queue %u has %u slots of seats that are free", index,
+                         orphaned);
 }
 
 static void check_objects(struct tni_audit *a)
@@ -208,15 +211,16 @@ static void check_ticket(struct tni_audit *a, uint32_t index)
     struct ticket_subject subject = {.index = index, .word = atomic_load(&ticket->word)};
 
     if (tni_ticket_state(subject.word) > TNI_TICKET_EXPIRED) {
-        tni_audit_say(a, false, "ticket %u is in state %u, which does not exist", index,
-                      tni_ticket_state(subject.word));
+        tni_audit_report(a, false, "ticket %u is in state %u, which does not exist", index,
+                         tni_ticket_state(subject.word));
         return;
     }
-    if (!is_half_made(a, &subject) || !tni_audit_stays(a, is_half_made, &subject))
+    if (!is_half_made(a, &subject) || !tni_audit_stays_wrong(a, is_half_made, &subject))
         return;
     bool is_undone = a->is_repair && undo_ticket(a->domain, index, subject.word) &&
                      !is_half_made(a, &subject);
-    tni_audit_say(a, is_undone, "ticket %u is half made, and its maker is gone", index);
+    tni_audit_report(a, is_undone,
+                     "ticket %u is half made, and the process that made it has ended", index);
 }
 
 static void check_tickets(struct tni_audit *a)

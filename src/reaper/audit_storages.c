@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_storages: what storages outside of the arena name, against what is there.
+ * audit_storages: check that storages outside of the arena have their files.
  *
- * Anybody of this user can remove, replace or cut a named file. Who has it mapped goes on with
- * what was removed or replaced; who comes later cannot have it. There is nothing to repair it
- * from. A memory object cannot be touched that way.
+ * Any program of this user can remove, replace or truncate a named file. A process that has
+ * mapped a removed or replaced file keeps it; later processes cannot have the storage. Nothing
+ * can repair that. A memory object has no name, so no program can do this to one.
  */
 #include <stdio.h>
 
@@ -12,8 +12,8 @@
 
 enum { PAUSE_NS = 50 * 1000 * 1000 };
 
-/* Only what is whole, and not on its way out: its object is there. */
-static bool is_reclaimed(const struct tni_segment *s, tni_block block)
+/* Whether the storage is complete and not ending: then its file must exist. */
+static bool is_complete(const struct tni_segment *s, tni_block block)
 {
     uint64_t word = atomic_load(tni_word_at(s, block));
     return tni_word_state(word) == TNI_BLOCK_ALLOC && tni_word_count(word) > 0 &&
@@ -28,11 +28,11 @@ static const char *file_fault(const struct tni_backing *b, int fd)
     if (memory.inode != atomic_load(&b->inode) || memory.device != atomic_load(&b->device))
         return "was replaced by another file";
     if (memory.size_bytes < b->object_bytes)
-        return "was cut to fewer bytes: to use what is missing is fatal";
+        return "was truncated: a process that reads its missing bytes is killed";
     return NULL;
 }
 
-/* What is wrong with the object of a block; NULL for nothing. `path` is room for its path. */
+/* What is wrong with the file of a storage; NULL: nothing. `path` is for its path. */
 static const char *storage_fault(const struct tni_segment *s, tni_block block,
                                  char path[TNI_PATH_BYTES])
 {
@@ -40,19 +40,20 @@ static const char *storage_fault(const struct tni_segment *s, tni_block block,
     int fd;
 
     path[0] = '\0';
-    if (!is_reclaimed(s, block))
+    if (!is_complete(s, block))
         return NULL;
     int status = tni_backing_read(s, block, &b);
     if (status != 0)
-        return status == TN_ERR_CORRUPT ? "names an object that makes no sense" : NULL;
+        return status == TN_ERR_CORRUPT ? "has a damaged description of its object" : NULL;
     if (b.path[0] == '\0' || atomic_load(&b.inode) == 0)
         return NULL;
     snprintf(path, TNI_PATH_BYTES, "%s", b.path);
     if ((status = tni_os_shm_open(path, &fd)) != 0)
         return status == TN_ERR_NOT_FOUND ? "was removed"
-               : status == TN_ERR_DENIED  ? "became a link, or another user's"
-               : status == TN_ERR_INVALID ? "is not a plain file"
-                                          : NULL; /* of ours: too many descriptors */
+               : status == TN_ERR_DENIED  ? "became a link, or belongs to another user"
+               : status == TN_ERR_INVALID
+                   ? "is not a plain file"
+                   : NULL; /* this process's own error, such as too many descriptors */
     const char *fault = file_fault(&b, fd);
     tni_os_close(fd);
     return fault;
@@ -63,14 +64,15 @@ static uint32_t generation_of(const struct tni_segment *s, tni_block block)
     return __atomic_load_n(&tni_desc_at(s, block)->generation, __ATOMIC_RELAXED);
 }
 
-/* ---- two looks --------------------------------------------------------------------------- */
+/* ---- two checks, a pause apart --------------------------------------------------------------
+ */
 
 struct suspect {
     tni_block block;
     uint32_t generation;
 };
 
-/* What is wrong now. @return how many of suspects [frontier] were filled in */
+/* Find the storages that are wrong now. @return how many are in suspects [frontier] */
 static uint32_t find_suspects(const struct tni_segment *s, uint32_t frontier,
                               struct suspect *suspects)
 {
@@ -94,16 +96,16 @@ static void say_if_faulty(struct tni_audit *a, const struct suspect *suspect)
     if (fault == NULL || generation_of(a->segment, suspect->block) != suspect->generation)
         return;
     if (path[0] == '\0')
-        tni_audit_say(a, false, "block %08x %s; it cannot be repaired", suspect->block.id,
-                      fault);
+        tni_audit_report(a, false, "block %08x %s; it cannot be repaired", suspect->block.id,
+                         fault);
     else
-        tni_audit_say(a, false, "block %08x: its file %s %s; it cannot be repaired",
-                      suspect->block.id, path, fault);
+        tni_audit_report(a, false, "block %08x: its file %s %s; it cannot be repaired",
+                         suspect->block.id, path, fault);
 }
 
 /*
- * All suspects have one pause together: a folder that was emptied makes thousands of them. An
- * operation in the middle of ending one is over by then.
+ * One pause is enough for all suspects, of which an emptied folder makes thousands. A process
+ * that is ending a storage has ended it after the pause.
  */
 int tni_audit_storages(struct tni_audit *a)
 {

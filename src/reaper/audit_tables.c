@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_tables: seats, claims and limits, each looked at until it is right or has been wrong
- * for a while; audit_objects.c does the same of objects and tickets.
+ * audit_tables: check limits, seats and claims. A subject is wrong if it stays wrong for a
+ * while.
  *
- * A free seat with something left in it is repaired by having it reclaimed: it becomes REAPING
- * by nobody, and goes the way of every dead seat.
+ * A FREE seat that still has something is repaired by reclaiming it: the audit makes it REAPING
+ * without a recoverer, and then reclaims it as any dead seat.
  */
 #include "reaper/audit.h"
 #include "wait/wait.h"
@@ -31,7 +31,8 @@ static void check_limit(struct tni_audit *a, const char *what, _Atomic uint32_t 
         return;
     if (a->is_repair)
         atomic_store(limit, most);
-    tni_audit_say(a, a->is_repair, "the limit of %s is %u, there are %u", what, value, most);
+    tni_audit_report(a, a->is_repair, "the limit of %s is %u, but there are only %u", what,
+                     value, most);
 }
 
 static void check_limits(struct tni_audit *a)
@@ -72,12 +73,12 @@ static void check_taken(struct tni_audit *a, uint32_t seat, uint64_t word)
         return;
     if (a->is_repair) {
         bool is_reclaimed = tni_reaper_reclaim(a->domain, seat) == 1;
-        if (is_reclaimed || tni_audit_stays(a, is_unreclaimed, &subject))
-            tni_audit_say(a, is_reclaimed, "seat %u: process %d is dead and was not reclaimed",
-                          seat, pid);
-    } else if (tni_audit_stays(a, is_unreclaimed, &subject)) {
-        tni_audit_say(a, false, "seat %u: process %d is dead and not reclaimed (%s)", seat, pid,
-                      state_names[tni_seat_state(word)]);
+        if (is_reclaimed || tni_audit_stays_wrong(a, is_unreclaimed, &subject))
+            tni_audit_report(a, is_reclaimed,
+                             "seat %u: process %d is dead and was not reclaimed", seat, pid);
+    } else if (tni_audit_stays_wrong(a, is_unreclaimed, &subject)) {
+        tni_audit_report(a, false, "seat %u: process %d is dead and not reclaimed (%s)", seat,
+                         pid, state_names[tni_seat_state(word)]);
     }
 }
 
@@ -121,8 +122,8 @@ static bool has_object(const struct tni_segment *s, uint32_t seat)
     return false;
 }
 
-/* Who reclaims a seat looks at the objects that its row tells of. */
-static void tell_of_objects(const struct tni_segment *s, uint32_t seat)
+/* Complete the row of the seat: a reaper reclaims the objects that the row has. */
+static void add_objects_to_row(const struct tni_segment *s, uint32_t seat)
 {
     uint32_t limit = tni_object_limit(s);
     for (uint32_t i = 0; i < limit; i++)
@@ -130,7 +131,7 @@ static void tell_of_objects(const struct tni_segment *s, uint32_t seat)
             tni_bit_set(tni_opens_of(s, seat), i);
 }
 
-/* What a free seat still has; NULL for nothing. */
+/* What a FREE seat still has; NULL: nothing. */
 static const char *leftover(const struct tni_segment *s, uint32_t seat)
 {
     return has_row(s, seat)        ? "holds blocks"
@@ -149,7 +150,7 @@ static bool has_leftover(const struct tni_audit *a, const void *subject)
 static bool reclaim_free_seat(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
     uint64_t reaping = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, 0xffffff);
-    tell_of_objects(&d->segment, seat);
+    add_objects_to_row(&d->segment, seat);
     return atomic_compare_exchange_strong(&tni_seat_at(&d->segment, seat)->word, &word,
                                           reaping) &&
            tni_reaper_reclaim(d, seat) == 1;
@@ -159,10 +160,10 @@ static void check_free(struct tni_audit *a, uint32_t seat, uint64_t word)
 {
     struct seat_subject subject = {.seat = seat, .word = word};
     const char *what = leftover(a->segment, seat);
-    if (what == NULL || !tni_audit_stays(a, has_leftover, &subject))
+    if (what == NULL || !tni_audit_stays_wrong(a, has_leftover, &subject))
         return;
     bool is_reclaimed = a->is_repair && reclaim_free_seat(a->domain, seat, word);
-    tni_audit_say(a, is_reclaimed, "seat %u is free, but %s", seat, what);
+    tni_audit_report(a, is_reclaimed, "seat %u is free, but %s", seat, what);
 }
 
 static void check_seats(struct tni_audit *a)
@@ -177,8 +178,8 @@ static void check_seats(struct tni_audit *a)
         else if (tni_seat_state(word) <= TNI_SEAT_REAPING)
             check_taken(a, seat, word);
         else
-            tni_audit_say(a, false, "seat %u is in state %u, which does not exist", seat,
-                          tni_seat_state(word));
+            tni_audit_report(a, false, "seat %u is in state %u, which does not exist", seat,
+                             tni_seat_state(word));
     }
 }
 
@@ -199,22 +200,22 @@ static void check_claim(struct tni_audit *a, const char *what, _Atomic uint64_t 
 {
     struct claim_subject subject = {.claim = claim, .who = atomic_load(claim)};
     if (subject.who == 0 || !is_orphaned(a, &subject) ||
-        !tni_audit_stays(a, is_orphaned, &subject))
+        !tni_audit_stays_wrong(a, is_orphaned, &subject))
         return;
     if (a->is_repair) {
         tni_claim_release(claim, subject.who);
         tni_wait_notify_all(&a->segment->header->registry_wait);
     }
-    tni_audit_say(a, a->is_repair, "%s belongs to seat %u, whose process is gone", what,
-                  tni_who_seat(subject.who));
+    tni_audit_report(a, a->is_repair, "%s belongs to seat %u, whose process has ended", what,
+                     tni_who_seat(subject.who));
 }
 
 static void check_claims(struct tni_audit *a)
 {
     struct tni_header *h = a->segment->header;
-    check_claim(a, "the claim on names", &h->registry);
+    check_claim(a, "the claim on making and ending objects", &h->registry);
     check_claim(a, "the claim on recounts", &h->recount);
-    check_claim(a, "the office of tenond", &h->manager);
+    check_claim(a, "the claim to manage the domain", &h->manager);
 }
 
 void tni_audit_tables(struct tni_audit *a)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contact: ask tenond, start one where none listens, register a domain, and ring.
+ * contact: ask tenond, start one if none listens, register a domain, and ring tenond.
  *
- * Nouns: request and reply (one packet each way), bell.
- * I1  tenond is told facts that it could find itself: a lost request or ring costs time, no
- *     memory.
- * I2  Nothing of a reply is used before it was checked.
- * Callers: api, find.c, depot.c, manager.c. Death: leaves a connection that tenond closes.
+ * Nouns: request and reply (one packet each way), bell (of tenond's seat). I1  tenond could
+ * find out itself what it is told: a lost request or ring costs time, no memory.
+ * I2  A reply is checked before any part of it is used.
+ * Callers: api, find.c, depot.c, manager.c. Death: leaves a connection, which tenond
+ * closes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 enum { RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
 
 /*
- * A tenond has this process's limits. It has a dozen descriptors of its own, two for each
+ * tenond inherits the limits of this process. It needs a dozen descriptors, two more for each
  * domain, and one for each member and connection: with fewer than this it could not answer.
  */
 enum { TENOND_DESCRIPTORS = 64 };
@@ -73,7 +73,7 @@ void tni_manager_fill(struct tni_request *request, uint32_t verb, const char *na
     snprintf(request->name, sizeof request->name, "%s", name);
 }
 
-/* I2. @return 0: a whole reply */
+/* I2. @return 0: a complete reply */
 static int receive_reply(int socket_fd, uint64_t deadline_ns, struct tni_reply *ret_reply,
                          int got_fds[2], uint32_t *ret_fd_count)
 {
@@ -85,19 +85,19 @@ static int receive_reply(int socket_fd, uint64_t deadline_ns, struct tni_reply *
     if (got < 0)
         return got;
     if (got != (int)sizeof *ret_reply || ret_reply->magic != TNI_REQUEST_MAGIC)
-        return tni_fail(TN_ERR_MANAGER, "tenond sent an answer of %d bytes that makes no sense",
-                        got);
+        return tni_fail(TN_ERR_MANAGER, "tenond sent a malformed reply of %d bytes", got);
     return 0;
 }
 
-int tni_manager_talk(int socket_fd, const struct tni_request *request, const int *fds,
-                     uint32_t fd_count, uint64_t deadline_ns, struct tni_reply *ret_reply,
-                     int *ret_fds, uint32_t wanted_fds)
+int tni_manager_talk(int socket_fd, const struct tni_inquiry *inquiry, uint64_t deadline_ns,
+                     struct tni_reply *ret_reply, int *ret_fds)
 {
+    const uint32_t wanted_fds = inquiry->wanted_fds;
     struct tni_reply reply = {0};
     int got_fds[2] = {-1, -1};
     uint32_t got_count = 0;
-    int status = tni_os_send(socket_fd, request, sizeof *request, fds, fd_count);
+    int status = tni_os_send(socket_fd, &inquiry->request, sizeof inquiry->request,
+                             inquiry->fds, inquiry->fd_count);
     if (status == 0)
         status = receive_reply(socket_fd, deadline_ns, &reply, got_fds, &got_count);
     bool has_fds = status == 0 && reply.status == 0 && wanted_fds > 0;
@@ -115,15 +115,14 @@ int tni_manager_talk(int socket_fd, const struct tni_request *request, const int
     return status;
 }
 
-int tni_manager_exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
-                         uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds)
+int tni_manager_exchange(const struct tni_inquiry *inquiry, uint64_t deadline_ns,
+                         struct tni_reply *ret_reply, int *ret_fds)
 {
     int socket_fd;
     int status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd);
     if (status != 0)
         return status;
-    status = tni_manager_talk(socket_fd, request, fds, fd_count, deadline_ns, ret_reply,
-                              ret_fds, ret_fds != NULL ? 2 : 0);
+    status = tni_manager_talk(socket_fd, inquiry, deadline_ns, ret_reply, ret_fds);
     tni_os_close(socket_fd);
     return status;
 }
@@ -140,7 +139,7 @@ static int fail_silent(void)
     return tni_fail(TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s%s",
                     tenond_path(), tni_os_runtime_folder(),
                     tni_os_file_for_each(TNI_MANAGER_PREFIX, is_socket_of_other, NULL)
-                        ? ", where one of another version does"
+                        ? ", where a tenond of another version answers"
                         : "");
 }
 
@@ -155,7 +154,8 @@ int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)
         if (now_ns >= deadline_ns)
             return fail_silent();
         /*
-         * Again now and then: the one we started may have found another that was about to end.
+         * Start one again now and then: the first may have seen that another tenond listened,
+         * which then ended.
          */
         if (now_ns >= start_ns) {
             if ((status = start_tenond()) != 0)
@@ -167,17 +167,15 @@ int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)
     }
 }
 
-/* Ask the tenond that listens, or a new one. One that was just ending is asked no more. */
-static int exchange_starting(const struct tni_request *request, const int *fds,
-                             uint32_t fd_count, struct tni_reply *ret_reply)
+/* Ask the tenond that listens, or a new one. If it ends before it replies, ask the next one. */
+static int exchange_starting(const struct tni_inquiry *inquiry, struct tni_reply *ret_reply)
 {
     uint64_t deadline_ns = tni_os_now_ns() + TNI_MANAGER_START_NS;
     for (;;) {
         int socket_fd;
         int status = tni_manager_connect(deadline_ns, &socket_fd);
         if (status == 0) {
-            status = tni_manager_talk(socket_fd, request, fds, fd_count, deadline_ns, ret_reply,
-                                      NULL, 0);
+            status = tni_manager_talk(socket_fd, inquiry, deadline_ns, ret_reply, NULL);
             tni_os_close(socket_fd);
         }
         if (status != TN_ERR_CLOSED && status != TN_ERR_TIMED_OUT)
@@ -193,21 +191,21 @@ int tni_manager_fail_reply(const struct tni_reply *reply, const char *name)
 {
     switch (reply->status) {
     case TN_ERR_EXISTS:
-        return tni_fail(TN_ERR_EXISTS, "a domain named '%s' lives already", name);
+        return tni_fail(TN_ERR_EXISTS, "a domain named '%s' exists already", name);
     case TN_ERR_FULL:
         return tni_fail(TN_ERR_FULL, "the domain has no seat left for tenond");
     case TN_ERR_NOT_FOUND:
         return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
     case TN_ERR_DENIED:
         return tni_fail(TN_ERR_DENIED,
-                        "the tenond of %s (process %d) may not look after this domain: it runs "
+                        "the tenond of %s (process %d) may not manage this domain: it runs "
                         "in another user namespace, where this process's user has another "
                         "number. Set TENON_RUNTIME_DIR to another folder, which has its own "
                         "tenond",
                         tni_os_runtime_folder(), reply->pid);
     case TN_ERR_MANAGER:
         return tni_fail(TN_ERR_MANAGER,
-                        "another tenond than that of %s (process %d) looks after the domain",
+                        "another tenond than that of %s (process %d) manages the domain",
                         tni_os_runtime_folder(), reply->pid);
     case TN_ERR_VERSION:
         return tni_fail(TN_ERR_VERSION,
@@ -222,7 +220,8 @@ int tni_manager_fail_reply(const struct tni_reply *reply, const char *name)
 int tni_manager_register(struct tn_domain *d)
 {
     const struct tni_segment *s = &d->segment;
-    struct tni_request request;
+    const int fds[2] = {s->control_fd, s->arena_fd};
+    struct tni_inquiry inquiry = {.fds = fds, .fd_count = 2};
     struct tni_reply reply;
 
     if (s->flags & TN_DOMAIN_NO_MANAGER)
@@ -231,9 +230,8 @@ int tni_manager_register(struct tn_domain *d)
     int status = tni_os_runtime_prepare();
     if (status != 0)
         return status;
-    tni_manager_fill(&request, TNI_REQUEST_REGISTER, s->name);
-    const int fds[2] = {s->control_fd, s->arena_fd};
-    status = exchange_starting(&request, fds, 2, &reply);
+    tni_manager_fill(&inquiry.request, TNI_REQUEST_REGISTER, s->name);
+    status = exchange_starting(&inquiry, &reply);
     if (status == 0 && reply.status != 0)
         status = tni_manager_fail_reply(&reply, s->name);
     if (status == 0)
@@ -242,9 +240,9 @@ int tni_manager_register(struct tn_domain *d)
 }
 
 /*
- * Forks come by hundreds a second, and each ring wakes tenond: so one rings for all who come a
- * moment later. Death: of the one that is about to ring leaves these to the look that tenond
- * takes by itself, once a second.
+ * A process may fork hundreds of times a second, and each ring wakes tenond; so one ring serves
+ * for all members that change within a moment. If the process dies before it rings, tenond
+ * finds the change at its own check, once a second.
  */
 TNI_AROUND_FORK void tni_manager_ring(struct tn_domain *d)
 {
@@ -263,7 +261,7 @@ TNI_AROUND_FORK void tni_manager_ring(struct tn_domain *d)
     tni_os_bell_ring(bell);
 }
 
-/* A tenond that starts adopts what it finds open; one that runs already must be told. */
+/* A tenond that starts finds open domains itself; one that runs must be told. */
 int tni_contact_replace(struct tn_domain *d)
 {
     struct tni_request request;
@@ -275,7 +273,7 @@ int tni_contact_replace(struct tn_domain *d)
         return start_tenond();
     if (status != 0)
         return status;
-    /* Not waiting for its answer: the caller has a deadline of its own. */
+    /* Without waiting for the reply: the caller has a deadline of its own. */
     tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.name);
     const int fds[2] = {d->segment.control_fd, d->segment.arena_fd};
     status = tni_os_send(socket_fd, &request, sizeof request, fds, 2);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * discover: every domain that a process of this user has open, without a tenond's help.
+ * discover: find every domain that a process of this user has open, without a tenond.
  *
- * Nouns: found domain (its header, looked at through one read-only page, and who has it open).
- * I1  Nothing of another process's descriptor is used before it was checked.
+ * Nouns: found domain (what its header says, read through one read-only page, and a process
+ * that has it open).
+ * I1  Nothing read through a descriptor of another process is used before it was checked.
  * Callers: find.c, tenond, the tool. Death: leaves nothing.
  */
 #include <stdlib.h>
@@ -17,9 +18,8 @@ struct search {
 };
 
 /*
- * A header that was looked at through one read-only page. Of any version of the layout, in
- * which all up to `runtime` stands where it does in this one. @return 1, 0: it is none, or an
- * error
+ * Read a header through one read-only page. All fields up to `runtime` are at the same place in
+ * every version of the layout. @return 1; 0: this is no header; or an error
  */
 static int peek(int control_fd, struct tni_found *found)
 {

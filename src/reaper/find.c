@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * find: a domain by its name or id.
+ * find: find a domain by its name or id.
  *
- * Nouns: wanted (what is looked for), place (a domain of the wanted name, and where its name
- * belongs).
- * I1  tenond gives out the names of one runtime folder. A process whose folder comes from its
- *     environment by chance (XDG_RUNTIME_DIR, or /tmp) looks there first, and then at every
- *     domain of its user: a shell and a cron job of one user mean the same domain by a name.
+ * Nouns: wanted (what is searched for), place (a domain of that name, and its runtime
+ * folder).
+ * I1  A tenond registers the names of one runtime folder. A process that did not choose its
+ *     folder by TENON_RUNTIME_DIR searches its own folder first, and then all domains of
+ *     its user: a shell and a cron job of one user mean the same domain by a name.
  * I2  A process with TENON_RUNTIME_DIR sees the names of that folder only.
- * I3  Where a name could mean two domains, no one of them is taken: the error names both ids.
- *     Only join prefers its own folder's.
+ * I3  If a name could mean two domains, neither is taken, and the error names both ids.
+ *     Only a join prefers the domain of its own folder.
  * Callers: api, tools. Death: leaves nothing.
  */
 #include <stdio.h>
@@ -18,23 +18,24 @@
 #include "reaper/manager.h"
 
 #define MS_NS UINT64_C(1000000)
-enum { PATIENCE_MS = 5000, MOST_PLACES = 2, ID_TEXT_BYTES = 33 };
+enum { ANSWER_MS = 5000, MAX_PLACES = 2, ID_TEXT_BYTES = 33 };
 
 struct place {
     uint8_t id[16];
     int32_t pid;
-    char folder[TNI_FOLDER_BYTES]; /* "": not known */
+    char folder[TNI_FOLDER_BYTES]; /* "": unknown */
 };
 
 struct wanted {
     const char *name;
     uint32_t runtime;
     bool read_only;
-    bool is_exact; /* also one of our folder is only taken if there is no other */
+    bool is_exact; /* a domain of our folder is not preferred */
     int control_fd, arena_fd;
-    struct place places[MOST_PLACES];
+    struct place places[MAX_PLACES];
     uint32_t place_count;
-    uint32_t other_layout; /* of a domain of another version that is wanted; 0: none */
+    uint32_t other_layout; /* layout version of a wanted domain that this library cannot use; 0:
+                              none */
 };
 
 /* ---- ids --------------------------------------------------------------------------------- */
@@ -73,7 +74,7 @@ static void note_place(struct wanted *wanted, const struct tni_found *found)
     uint32_t i = 0;
     while (i < wanted->place_count && memcmp(wanted->places[i].id, found->id, 16) != 0)
         i++;
-    if (i == MOST_PLACES)
+    if (i == MAX_PLACES)
         return;
     struct place *place = &wanted->places[i];
     if (i == wanted->place_count) {
@@ -85,7 +86,7 @@ static void note_place(struct wanted *wanted, const struct tni_found *found)
         tni_folder_of_tenond(found->pid, found->runtime, place->folder);
 }
 
-/* A name that no tenond gives out, or that it gave up, is nobody's. An id is one domain's. */
+/* A domain whose header->runtime is 0 has no registered name; only its id finds it. */
 static int open_or_note(const struct tni_found *found, void *context)
 {
     struct wanted *wanted = context;
@@ -145,7 +146,8 @@ static int search(struct wanted *wanted)
     if (status != 0)
         return status;
     if (wanted->place_count == 0 && wanted->other_layout != 0)
-        return tni_fail(TN_ERR_VERSION, "the domain '%s' has shared layout %u, this library %u",
+        return tni_fail(TN_ERR_VERSION,
+                        "the domain '%s' has the shared layout %u, and this library needs %u",
                         wanted->name, wanted->other_layout, (unsigned)TNI_LAYOUT_VERSION);
     if (wanted->place_count == 0)
         return fail_unknown(wanted);
@@ -180,19 +182,20 @@ static int find_without_tenond(const char *name, bool read_only, int *ret_contro
 
 int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd)
 {
-    struct tni_request request;
+    struct tni_inquiry inquiry = {.wanted_fds = 2};
     struct tni_reply reply;
     int fds[2];
 
     if (name == NULL || name[0] == 0 || strlen(name) >= TNI_NAME_BYTES)
-        return tni_fail(TN_ERR_INVALID, "not the name of a domain");
+        return tni_fail(TN_ERR_INVALID, "the name of a domain has 1 to %d bytes",
+                        TNI_NAME_BYTES - 1);
     tni_manager_follow();
     if (read_only && !tni_os_runtime_is_chosen()) /* I3 */
         return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
-    tni_manager_fill(&request, TNI_REQUEST_FIND, name);
-    int status = tni_manager_exchange(&request, NULL, 0, tni_os_now_ns() + PATIENCE_MS * MS_NS,
-                                      &reply, fds);
-    /* Dead, ending, or not told of it: what is open somewhere can be found. */
+    tni_manager_fill(&inquiry.request, TNI_REQUEST_FIND, name);
+    int status =
+        tni_manager_exchange(&inquiry, tni_os_now_ns() + ANSWER_MS * MS_NS, &reply, fds);
+    /* There is no tenond, or it does not know the name: search the open domains. */
     if (status != 0 || reply.status == TN_ERR_NOT_FOUND)
         return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
     if (reply.status != 0)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * folder: the runtime folder that a domain belongs to, and the tenond that has its lock.
+ * folder: the runtime folder that a domain belongs to, and the tenond that manages the
+ * domain.
  *
- * Nouns: place (where a domain is, as its header says), office (a tenond is in office while it
- * lives and holds the lock of its folder).
- * I1  A domain belongs to the runtime folder whose hash is in its header; only the tenond of
- *     that folder looks after it, and only members with that folder start one. A member whose
- *     tenond went on in another folder follows it, before it asks or starts a tenond. The
- *     header alone moves nobody: see tni_folder_follow().
+ * Nouns: place (the runtime folder that a header names), manager (the tenond that a header
+ * names, while it lives and holds the lock of its folder).
+ * I1  A domain belongs to the runtime folder whose hash is in its header. Only the tenond
+ *     of that folder manages the domain, and only members with that folder start a tenond.
+ *     If the tenond goes on in another folder, a member follows it before it asks or starts
+ *     a tenond. The header alone makes no member follow: see tni_folder_follow().
  * Callers: the other files of this room. Death: leaves nothing.
  */
 #include <stdio.h>
@@ -43,8 +44,8 @@ bool tni_manager_is_alive(const struct tni_segment *s)
            tni_process_seat_state(s, seat) != TNI_OS_DEAD;
 }
 
-/* 0: none lives, or none whose descriptors can be looked at from here. */
-static int32_t pid_in_office(const struct tni_segment *s)
+/* The live tenond that manages the domain; 0: there is none, or this process cannot see it. */
+static int32_t pid_of_manager(const struct tni_segment *s)
 {
     uint64_t manager = atomic_load(&s->header->manager);
     uint32_t seat = tni_who_seat(manager);
@@ -52,21 +53,21 @@ static int32_t pid_in_office(const struct tni_segment *s)
     return is_visible ? atomic_load(&tni_seat_at(s, seat)->pid) : 0;
 }
 
-bool tni_manager_is_in_office(const struct tni_segment *s)
+bool tni_manager_has_other(const struct tni_segment *s)
 {
     char folder[TNI_FOLDER_BYTES];
-    int32_t pid = pid_in_office(s);
+    int32_t pid = pid_of_manager(s);
     return pid != 0 && pid != tni_os_pid() &&
            tni_os_process_folder(pid, TNI_MANAGER_LOCK, folder, TNI_FOLDER_BYTES) == 0;
 }
 
 bool tni_manager_is_in_folder(const struct tni_segment *s, const char *folder)
 {
-    int32_t pid = pid_in_office(s);
+    int32_t pid = pid_of_manager(s);
     return pid != 0 && tni_os_process_has(pid, folder, TNI_MANAGER_LOCK);
 }
 
-/* Of a tenond, by the lock that it holds; the hash says whether it is the one that is meant. */
+/* The hash tells whether the process is the tenond that is meant. */
 bool tni_folder_of_tenond(int32_t pid, uint32_t runtime, char folder[TNI_FOLDER_BYTES])
 {
     bool is_found =
@@ -86,21 +87,20 @@ int tni_manager_folder(const struct tni_segment *s, char *folder, size_t size_by
         snprintf(folder, size_bytes, "%s", tni_os_runtime_folder());
         return 0;
     }
-    if (runtime == 0 || !tni_folder_of_tenond(pid_in_office(s), runtime, found))
+    if (runtime == 0 || !tni_folder_of_tenond(pid_of_manager(s), runtime, found))
         return tni_fail(TN_ERR_NOT_FOUND,
-                        "no tenond that can be seen from here looks after the domain '%s'",
-                        s->name);
+                        "this process can see no tenond that manages the domain '%s'", s->name);
     snprintf(folder, size_bytes, "%s", found);
     return 0;
 }
 
-/* Where a domain is, as its header says. */
+/* The runtime folder that a header names. */
 struct place {
     uint32_t runtime;
     const struct tni_segment *segment;
 };
 
-/* Anybody can write into the header, but only the tenond of a folder has the lock of it. */
+/* Every member can write into the header, but only the tenond of a folder has its lock. */
 static int is_place_of_tenond(const char *folder, void *context)
 {
     const struct place *place = context;
@@ -110,9 +110,10 @@ static int is_place_of_tenond(const char *folder, void *context)
 }
 
 /*
- * I1. A domain that was never of our folder does not say which one is ours. Nor does a header
- * that names another folder than the tenond that lives has: that tenond puts the header right.
- * Of one that died after it went on, only the header is left to tell.
+ * I1. A domain that never belonged to this process's folder does not decide the folder. A
+ * header that names another folder than that of the live manager does not, either: the manager
+ * corrects the header. If the manager died after it went on in another folder, only the header
+ * tells which.
  */
 void tni_folder_follow(struct tn_domain *d)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager: what every member does for its domain: leave it, look after the dead while it sleeps
- * (survive, relieve), and replace a tenond that died.
+ * manager: what every member does for its domain: leave it, reclaim dead members while it waits
+ * (survive) or lacks room (relieve), and start a tenond when there is none.
  *
- * Callers: api, every room that sleeps, tenond. Death: the next member or tenond goes on.
+ * Callers: api, every room that sleeps, tenond. Death: the next member or tenond does it again.
  */
 #include "reaper/manager.h"
 #include "reaper/recount.h"
@@ -33,7 +33,7 @@ void tni_reaper_leave(struct tn_domain *d)
     tni_object_fini(d);
     if (is_member) {
         TNI_KILL_POINT("leave_objects_closed");
-        /* For good: no thread of ours may reclaim somebody while our seat goes. */
+        /* Never ended: no thread of this process may reclaim others while its seat goes. */
         for (uint32_t tries = 0; !tni_reclaim_begin(d); tries++)
             tni_os_back_off(tries);
         tni_ticket_reclaim_seat(d, d->who);
@@ -50,7 +50,7 @@ void tni_reaper_leave(struct tn_domain *d)
     }
 }
 
-/* Where no tenond looks after a domain, whoever is the last in it ends its files. */
+/* If no tenond manages a domain, its last member removes its files. */
 static bool has_files_to_end(const struct tn_domain *d)
 {
     return (d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0 &&
@@ -61,12 +61,12 @@ void tni_manager_leave(struct tn_domain *d)
 {
     bool has_files = tni_process_has_seat(d) && has_files_to_end(d);
     if (has_files)
-        tni_reaper_reclaim_all(d); /* who died in it is not a member */
+        tni_reaper_reclaim_all(d); /* so that dead members do not count as members below */
     tni_reaper_leave(d);
     tni_process_leave(d);
     if (has_files && tni_process_count(&d->segment) == 0) {
         tni_files_end_domain(&d->segment);
-        /* And what other domains left, of which all members were killed. */
+        /* And the files of other domains whose members were all killed. */
         (void)tni_files_collect(tni_manager_living, NULL, NULL);
     }
     tni_manager_ring(d);
@@ -75,19 +75,20 @@ void tni_manager_leave(struct tn_domain *d)
 /* ---- survive ----------------------------------------------------------------------------- */
 
 /*
- * Shares of our time that go into looking after others: with a tenond that lives, next to none.
+ * A member spends one part in SHARE of its time on the work of tenond if there is none, and one
+ * in MANAGED_SHARE if a tenond lives.
  */
 enum {
     LEAST_MS = 50,
-    MOST_MS = 50, /* of one go: the caller has a deadline of its own */
+    MOST_MS = 50, /* of one call: the caller has a deadline of its own */
     MANAGED_LEAST_MS = 1000,
     SHARE = 20,
     MANAGED_SHARE = 2000,
     RETRY_START_MS = 1000,
-    RESTART_MS = 200 /* a tenond that was started is given this long */
+    RESTART_MS = 200 /* for a new tenond to listen */
 };
 
-/* Files that the domain let go, and that somebody held who was killed. tenond looks as well. */
+/* Remove files of ended storages that a killed process still held. tenond does this, too. */
 static void end_files_let_go(struct tn_domain *d)
 {
     enum { SHARE_OF_FILES = 100, FILES_LEAST_MS = 1000 };
@@ -102,10 +103,10 @@ static void end_files_let_go(struct tn_domain *d)
 }
 
 /*
- * What tenond does for a domain, as far as any member can.
- * @return what came back, or less than 0: some of the dead are left
+ * Do what tenond does for a domain, as far as any member can.
+ * @return how many seats and tickets were reclaimed; negative: some dead seats are left
  */
-static int look_after(struct tn_domain *d, uint64_t deadline_ns)
+static int do_managers_work(struct tn_domain *d, uint64_t deadline_ns)
 {
     tni_process_clear_idle(d);
     int reclaimed = tni_reaper_reclaim_until(d, deadline_ns);
@@ -115,7 +116,7 @@ static int look_after(struct tn_domain *d, uint64_t deadline_ns)
     return reclaimed < 0 ? reclaimed : reclaimed + (int)ended;
 }
 
-/* Somebody else, or another thread of ours, is about to give back what the dead had. */
+/* Whether another process or thread is reclaiming, and will give back what dead seats had. */
 static bool is_being_reclaimed(const struct tn_domain *d)
 {
     const struct tni_segment *s = &d->segment;
@@ -129,17 +130,17 @@ static bool is_being_reclaimed(const struct tn_domain *d)
     return seat < limit;
 }
 
-/* Rises with each seat and with each row of suspects that somebody has dealt with. */
-static uint64_t given_back(const struct tn_domain *d)
+/* A number that rises with each reclaimed seat and each completed recount. */
+static uint64_t reclaim_count(const struct tn_domain *d)
 {
     const struct tni_header *h = d->segment.header;
     return atomic_load(&h->deaths) + atomic_load(&h->suspects_done);
 }
 
 /*
- * While others reclaim the dead we wait for them, and take over from those who die. Who finds
- * nothing does not look again for a few times as long as that took: a program may ask for what
- * is not there as often as it likes.
+ * Called when a table or the memory is full: reclaim dead seats, and wait for others that
+ * reclaim. If this finds nothing, it does nothing for REST times as long as it took, because a
+ * program may ask for room as often as it likes.
  */
 static bool relieve(struct tn_domain *d)
 {
@@ -147,21 +148,22 @@ static bool relieve(struct tn_domain *d)
     uint64_t begun_ns = tni_os_now_ns(), deadline_ns = begun_ns + MOST_MS * MS_NS;
     if (d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < atomic_load(&d->relieve_ns))
         return false;
-    uint64_t before = given_back(d);
-    int came_back = look_after(d, deadline_ns);
-    for (uint32_t tries = 0; came_back <= 0 && given_back(d) == before &&
+    uint64_t before = reclaim_count(d);
+    int reclaimed = do_managers_work(d, deadline_ns);
+    for (uint32_t tries = 0; reclaimed <= 0 && reclaim_count(d) == before &&
                              is_being_reclaimed(d) && tni_os_now_ns() < deadline_ns;
          tries++) {
         tni_os_back_off(tries);
-        came_back = tni_reaper_reclaim_until(d, deadline_ns);
+        reclaimed = tni_reaper_reclaim_until(d, deadline_ns);
     }
-    bool has_found = came_back > 0 || given_back(d) != before;
+    bool has_found = reclaimed > 0 || reclaim_count(d) != before;
     uint64_t done_ns = tni_os_now_ns(), pause_ns = tni_pause_ns(done_ns - begun_ns, REST, 0);
     atomic_store(&d->relieve_ns, has_found ? 0 : done_ns + pause_ns);
     return true;
 }
 
-/* A tenond that died as it gave the name up did not see us. */
+/* runtime is 0 if a tenond died as it gave the name up, and did not see that this process
+ * joined. */
 static bool is_ours(const struct tn_domain *d)
 {
     uint32_t runtime = atomic_load(&d->segment.header->runtime);
@@ -175,7 +177,7 @@ void tni_manager_survive(struct tn_domain *d)
     if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
-    look_after(d, begun_ns + MOST_MS * MS_NS);
+    do_managers_work(d, begun_ns + MOST_MS * MS_NS);
     tni_folder_follow(d);
     bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
     bool has_manager = is_managed && tni_manager_is_alive(&d->segment);

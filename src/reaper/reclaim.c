@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reclaim: one dead seat, from REAPING to FREE.
+ * reclaim: reclaim one dead seat, from REAPING to FREE.
  *
- * Nouns: recoverer (the seat that reclaims another one), suspect (a block whose count may be
- * wrong).
- * I1  Only a seat whose whole process is gone, or was replaced by exec, becomes REAPING.
- * I2  Every step may be repeated: what a step gives back it un-records first, under our own
- *     announce.
- * I3  The seat is FREE, with the next incarnation, only after its row, announces, bits and
- *     claims are empty. Never earlier: what it left must not meet a new owner.
- * I4  A seat has at most one recoverer; one that cannot finish gives the seat back to nobody.
+ * Nouns: recoverer (the seat that reclaims another one), suspect (a block whose count may
+ * be wrong).
+ * I1  A seat becomes REAPING only if its process has ended, or exec has replaced its
+ *     program.
+ * I2  Every step may be repeated: a step un-records a reference, under the recoverer's own
+ *     announce, before it gives the reference back.
+ * I3  A seat becomes FREE, with the next incarnation, only after its row, announces, bits
+ *     and claims are empty, so that a new owner finds nothing of the old one.
+ * I4  A seat has at most one recoverer; one that cannot finish names TNI_SEAT_NOBODY as the
+ *     recoverer.
  * I5  Waits end before memory is reclaimed.
- * I6  A seat waits for no recount: the blocks that it announced become suspects (recount.c),
- *     which are recounted once all seats are reclaimed, and again until it has been done.
- * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat stays
- * REAPING by somebody dead, and the next to look takes it over and starts from the top (I2);
- * our own announces and row are reclaimed with our own seat.
+ * I6  No seat waits for a recount: the blocks that it announced become suspects
+ *     (suspects.c). They are recounted when all seats are reclaimed, and again until all
+ *     are done.
+ * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat
+ * stays REAPING by a dead recoverer, and the next recoverer begins at the first step (I2).
+ * The dead recoverer's own announces and row are reclaimed with its own seat.
  */
 #include <signal.h>
 
@@ -23,7 +26,7 @@
 #include "reaper/recount.h"
 #include "wait/wait.h"
 
-/* ---- who reclaims -------------------------------------------------------------------------
+/* ---- the recoverer -------------------------------------------------------------------------
  */
 
 static bool is_dead(const struct tni_segment *s, uint32_t seat)
@@ -43,8 +46,8 @@ static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
 }
 
 /*
- * One thread of a process at a time. What a parent's thread was at is nothing to its forked
- * child.
+ * One thread of a process reclaims at a time. In a forked child `reaping` may still name the
+ * parent, whose `who` is another one.
  */
 bool tni_reclaim_begin(struct tn_domain *d)
 {
@@ -56,7 +59,7 @@ bool tni_reclaim_begin(struct tn_domain *d)
 static void end(struct tn_domain *d) { atomic_store(&tni_reaper_part(d)->reaping, 0); }
 
 /*
- * I1, I4. @return 1: *ret_word is the seat's word now, and we are its recoverer
+ * I1, I4. @return 1: this process is the recoverer, and *ret_word is the word of the seat now
  */
 static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
 {
@@ -75,8 +78,8 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
         break;
     case TNI_SEAT_REAPING:
         /*
-         * Our own name: tni_reclaim_begin() says that no thread of ours is at it, so one was
-         * torn away from it.
+         * The recoverer may be this process: then no thread of it is reclaiming now
+         * (tni_reclaim_begin()), an earlier one was interrupted, and this thread goes on.
          */
         if (tni_seat_recoverer(word) != us && is_recoverer_alive(s, tni_seat_recoverer(word)))
             return 0;
@@ -93,7 +96,8 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
     return 1;
 }
 
-/* ---- what it leaves behind --------------------------------------------------------------- */
+/* ---- children, claims, the seat ------------------------------------------------------------
+ */
 
 static bool ends_with(const struct tni_segment *s, uint32_t seat, uint64_t parent)
 {
@@ -112,7 +116,7 @@ static void kill_process(const struct tni_segment *s, uint32_t seat)
     int status = tni_os_process_open(pid, &fd);
     if (status == TN_ERR_NOT_FOUND)
         return;
-    /* Looked at after the descriptor was there: it means the process that the seat means. */
+    /* Checked after the open: so the descriptor is of the process that the seat names. */
     if (tni_process_is_here(s, seat) && atomic_load(&entry->word) == word)
         (void)(status == 0 ? tni_os_process_signal(fd, SIGKILL)
                            : tni_os_process_signal_number(pid, SIGKILL));
@@ -121,7 +125,8 @@ static void kill_process(const struct tni_segment *s, uint32_t seat)
 }
 
 /*
- * Children that are to end with the dead one, but for ourselves: we have something to finish.
+ * Kill the children that shall end with the dead process, but not this process: it has to
+ * finish the seat first.
  */
 static void end_children(struct tn_domain *d, uint64_t parent)
 {
@@ -136,8 +141,8 @@ static void end_children(struct tn_domain *d, uint64_t parent)
 }
 
 /*
- * The registry is not here: tni_object_reclaim_seat() took it over and finished what it was
- * taken for.
+ * The registry claim is not released here: tni_object_reclaim_seat() takes it over and finishes
+ * what its owner was doing.
  */
 void tni_reclaim_release_claims(struct tn_domain *d, uint64_t who)
 {
@@ -171,7 +176,7 @@ static void log_reclaimed(uint32_t seat, int32_t pid, const char *command, uint6
             (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000));
 }
 
-/* pre: the seat is REAPING by us; word says so. */
+/* pre: the seat is REAPING by this process, and `word` is its word. */
 static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
     struct tni_seat *entry = tni_seat_at(&d->segment, seat);
@@ -193,15 +198,17 @@ static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     TNI_KILL_POINT("reclaim_row_released");
     tni_recount_take_announces(d, seat);
     TNI_KILL_POINT("reclaim_announces_taken");
-    tni_alloc_mark_sweep(d); /* the hints it had cached are lost */
+    tni_alloc_mark_sweep(d); /* the blocks in its caches are in no hint */
     TNI_KILL_POINT("reclaim_hints_marked");
     if (status != 0) {
-        /* I4: whoever comes first goes on, be it us. */
+        /* I4: the next process that reclaims goes on; this one may, too. */
         atomic_compare_exchange_strong(
             &entry->word, &word,
             tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, TNI_SEAT_NOBODY));
-        tni_log(TNI_LOG_DEBUG, "seat %u: somebody is in the way, to be tried again", seat);
-        return tni_fail(TN_ERR_TIMED_OUT, "seat %u: a live thread is in the way", seat);
+        tni_log(TNI_LOG_DEBUG, "seat %u: a live process has the registry; to be retried", seat);
+        return tni_fail(
+            TN_ERR_TIMED_OUT,
+            "seat %u cannot be reclaimed yet, because a live process has the registry", seat);
     }
     set_free(d, seat, word);
     log_reclaimed(seat, pid, command, blocks, begun_ns);
@@ -224,13 +231,14 @@ int tni_reaper_reclaim(struct tn_domain *d, uint32_t seat)
         status = reclaim_claimed(d, seat, word);
     }
     end(d);
-    /* We were to end with it, and nobody looks for us once its seat is free. */
+    /* This process shall end with the dead one, whose seat is FREE now: no other will kill it.
+     */
     if (was_our_parent && status == 1)
         kill_process(&d->segment, d->seat);
     return status;
 }
 
-/* One past the highest seat that may be taken: a claimer may die before it raises the limit. */
+/* One past the highest seat in use: a process may die before it raises the limit. */
 static uint32_t last_seat(const struct tni_segment *s)
 {
     uint32_t limit = tni_seat_limit(s);
@@ -250,7 +258,8 @@ static int reclaim_seats(struct tn_domain *d, uint64_t deadline_ns)
         int now = 0, failed = 0;
         for (uint32_t seat = 0; seat < limit; seat++) {
             if (seat > 0 && deadline_ns != TNI_FOREVER && tni_os_now_ns() >= deadline_ns)
-                return tni_fail(TN_ERR_TIMED_OUT, "there are more of the dead to be reclaimed");
+                return tni_fail(TN_ERR_TIMED_OUT,
+                                "the deadline passed before all dead seats were reclaimed");
             int status = tni_reaper_reclaim(d, seat);
             now += status == 1;
             if (status < 0)
@@ -259,7 +268,7 @@ static int reclaim_seats(struct tn_domain *d, uint64_t deadline_ns)
         reclaimed += now;
         if (failed == 0)
             return reclaimed;
-        /* What was in the way may have been one of the others that are reclaimed now. */
+        /* Another dead seat may have had the registry, and be reclaimed now: try again. */
         if (now == 0 || pass == limit)
             return failed;
     }
@@ -268,7 +277,7 @@ static int reclaim_seats(struct tn_domain *d, uint64_t deadline_ns)
 int tni_reaper_reclaim_until(struct tn_domain *d, uint64_t deadline_ns)
 {
     int reclaimed = reclaim_seats(d, deadline_ns);
-    /* I6. Last: an announce of a dead seat that was not reclaimed would be in the way. */
+    /* I6. Last: the announce of a dead seat that is not reclaimed yet would delay a recount. */
     int recounted = tni_reaper_recount(d, deadline_ns);
     return reclaimed < 0 || recounted == 0 ? reclaimed : recounted;
 }

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * barrier: nobody passes until all came.
+ * barrier: no party passes until all parties have arrived.
  *
- * Nouns: generation, one gathering of the parties; its fate: PASSED, DIED (an opener did), LATE
- * (a deadline passed, or a wait was interrupted). Word: value is {generation:24, fates:16,
- * arrived:16, fate:8}: the fates of the last eight generations, and that of this one so far.
+ * Nouns: generation (one gathering of the parties), fate (of a generation: PASSED, DIED
+ * when an opener died, LATE when a waiter reached its deadline or was interrupted).
+ * Word: value is {generation:24, fates:16, arrived:16, fate:8}: the fates of the last eight
+ * generations, and the fate of this one so far.
  *
- * I1  Arrivals, fate and generation are one word, moved by CAS: an arrival counts in the
- *     generation that its maker saw, or not at all, and one CAS, the last arrival's, passes it.
- * I2  A generation with a fate other than PASSED takes no arrivals; a reset begins the next.
- * I3  A waiter learns the fate of its own generation, even when later ones have begun.
- * I4  value2 names the dead before a fate becomes DIED.
- * Callers: users, the reaper. Death: of anybody who has it open: the reaper makes the
- * generation DIED; of the last arrival before its wake, or of a breaker before its: the reaper
- * wakes all.
+ * I1  Arrivals, fate and generation are one word, changed by CAS. An arrival counts in the
+ *     generation that the arriving process read, or not at all; the CAS of the last arrival
+ *     passes the generation.
+ * I2  A generation with a fate other than PASSED takes no arrivals; a reset begins the next
+ *     one.
+ * I3  A waiter learns the fate of its own generation, even when later ones have begun. I4
+ *     value2 names the dead process before a fate becomes DIED.
+ * Callers: users, the reaper. Death of any process that has the barrier open: the reaper
+ * makes the generation DIED. Death of a process that changed the word, before its wake-up:
+ * the reaper wakes all waiters.
  */
 #include "sync/dead.h"
 
@@ -64,7 +67,7 @@ static int report(const struct tni_object *object, uint32_t fate)
     if (fate == FATE_LATE)
         return tni_fail(TN_ERR_CLOSED,
                         "barrier " TNI_NAME_FORMAT
-                        " is broken: a waiter went, at its deadline or interrupted",
+                        " is broken: a waiter reached its deadline or was interrupted",
                         object->name);
     uint64_t dead = atomic_load(&object->value2); /* I4 */
     tni_set_peer(tni_dead_seat(dead), tni_dead_pid(dead));
@@ -80,7 +83,8 @@ static int outcome(const struct tni_object *object, uint64_t word, uint32_t gene
     if (since == 0)
         return tni_barrier_fate(word) == FATE_PASSED ? TN_ERR_TIMED_OUT
                                                      : report(object, tni_barrier_fate(word));
-    /* Others than us have met, or broken it, more than eight times since: it is forgotten. */
+    /* More than eight generations have ended since: the word no longer tells the fate of ours.
+     */
     if (since > FATES)
         return 0;
     return report(object, tni_barrier_fates(word) >> (2 * (since - 1)) & 3);
@@ -99,8 +103,11 @@ static int try_pass(void *context)
     return status != 0 ? status : outcome(g->object, seen, g->generation);
 }
 
-/* Who came goes, with `why`: break the generation, unless it was decided meanwhile. */
-static int break_late(const struct gathering *g, int why)
+/*
+ * A party that has arrived leaves, because of the status `why`: break the generation, unless
+ * its fate is decided by now.
+ */
+static int break_generation(const struct gathering *g, int why)
 {
     uint64_t seen = atomic_load(&g->object->value);
     do {
@@ -113,7 +120,7 @@ static int break_late(const struct gathering *g, int why)
         !atomic_compare_exchange_weak(&g->object->value, &seen, with_fate(seen, FATE_LATE)));
     TNI_KILL_POINT("barrier_broken_late");
     tni_wait_notify(&g->object->items, INT32_MAX);
-    return tni_fail(why, "barrier " TNI_NAME_FORMAT ": %u of %u had come when %s",
+    return tni_fail(why, "barrier " TNI_NAME_FORMAT ": %u of %u parties had arrived when %s",
                     g->object->name, tni_barrier_arrived(seen), g->object->capacity,
                     why == TN_ERR_TIMED_OUT ? "the deadline passed"
                                             : "the wait was interrupted");
@@ -143,14 +150,23 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
     struct gathering g = {object, tni_barrier_generation(seen)};
     const struct tn_domain *d = barrier->domain;
     uint64_t who = d->who;
-    /* No side: a death is a fate of the generation. */
-    status = tni_object_wait(barrier, &object->items, TNI_SIDE_NONE,
-                             tni_spins(barrier, &object->items), deadline.ns, try_pass, &g);
-    bool goes = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
-    return goes && tni_process_is_same_member(d, who) ? break_late(&g, status) : status;
+    /* TNI_SIDE_NONE: the waiter learns of a death as the fate of its generation. */
+    status = tni_object_wait(barrier,
+                             &(struct tni_awaited){.word = &object->items,
+                                                   .side = TNI_SIDE_NONE,
+                                                   .spins = tni_spins(barrier, &object->items),
+                                                   .attempt = try_pass,
+                                                   .context = &g},
+                             deadline.ns);
+    bool is_leaving = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
+    return is_leaving && tni_process_is_same_member(d, who) ? break_generation(&g, status)
+                                                            : status;
 }
 
-/* A whole barrier stays as it is: two survivors may reset it, and one may wait by then. */
+/*
+ * A barrier that is not broken is left alone: of two survivors that call this, the first may
+ * wait at the barrier again when the second calls.
+ */
 int tn_barrier_reset(tn_barrier *barrier)
 {
     int status = tni_object_check(barrier, TNI_OBJECT_BARRIER);
@@ -167,7 +183,8 @@ int tn_barrier_reset(tn_barrier *barrier)
     return 0;
 }
 
-/* May be done again for the same death, if the one who reaps dies: it breaks once more then. */
+/* If a party resets the barrier between two recoverers of one seat, the second breaks it again.
+ */
 static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);

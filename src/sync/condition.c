@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * condition: wait for a signal, with a lock let go meanwhile.
+ * condition: release a lock, wait for a signal, and acquire the lock again.
  *
  * Word: value is the sequence, the number of signals so far.
- * I1  A waiter reads the sequence while it holds the lock, and passes when it has moved: a
- *     signal after the lock was let go is never missed, however late the waiter falls asleep.
- * I2  A wake that reaches a waiter which came after the signal is handed on, so that the one it
- *     was meant for gets it. A wait that is interrupted took no wake (tni_process_sleep()).
- * Callers: users. Death: of a signaller before its wake, and of a waiter that was woken: the
- * reaper wakes all, and those that a signal was meant for pass by I1. A waiter that dies
- * holding the lock again: see lock.c.
+ * I1  A waiter reads the sequence while it holds the lock, and passes when the sequence has
+ *     moved. So it misses no signal after its release of the lock, however late it sleeps.
+ * I2  A waiter that began after a signal may get the wake-up that was meant for an earlier
+ *     waiter; it then wakes another one. An interrupted wait took no wake-up
+ *     (tni_process_sleep()).
+ * Callers: users. Death of a signaller before its wake-up, or of a waiter that was woken
+ * up: the reaper wakes all waiters, and those that a signal was meant for pass by I1. For
+ * the death of a waiter that has the lock again, see lock.c.
  */
 #include "sync/lock.h"
 #include "sync/sync.h"
 
-/* Two waiters that both came late could hand one wake to each other for ever. */
-enum { MAX_HANDED_ON = 4 };
+/* A limit: two waiters that both began late could pass one wake-up back and forth for ever. */
+enum { MAX_PASSED_ON = 4 };
 
 int tn_condition_open(tn_domain *domain, const char *name, uint32_t flags,
                       tn_condition **ret_condition)
@@ -29,8 +30,8 @@ int tn_condition_open(tn_domain *domain, const char *name, uint32_t flags,
 struct wait {
     struct tni_object *object;
     uint64_t sequence;
-    uint32_t epoch; /* of the wait word: it moves with every wake */
-    uint32_t handed_on;
+    uint32_t epoch;     /* of the wait word: each wake-up changes it */
+    uint32_t passed_on; /* wake-ups */
 };
 
 static uint32_t epoch_of(struct tni_object *object)
@@ -44,7 +45,7 @@ static int try_pass(void *context)
     if (atomic_load(&w->object->value) != w->sequence)
         return 0; /* I1 */
     if (TNI_UNLIKELY(epoch_of(w->object) != w->epoch)) {
-        if (w->handed_on++ < MAX_HANDED_ON)
+        if (w->passed_on++ < MAX_PASSED_ON)
             tni_wait_notify(&w->object->items, 1); /* I2 */
         w->epoch = epoch_of(w->object);
     }
@@ -64,12 +65,20 @@ int tn_condition_wait(tn_condition *condition, tn_lock *lock, tn_deadline deadli
     if ((status = tn_lock_release(lock)) != 0)
         return status;
     TNI_KILL_POINT("condition_lock_released");
-    status = tni_object_wait(handle, &object->items, TNI_SIDE_ANY,
-                             tni_spins(handle, &object->items), deadline.ns, try_pass, &w);
+    status = tni_object_wait(handle,
+                             &(struct tni_awaited){.word = &object->items,
+                                                   .side = TNI_SIDE_ANY,
+                                                   .spins = tni_spins(handle, &object->items),
+                                                   .attempt = try_pass,
+                                                   .context = &w},
+                             deadline.ns);
     int acquired = tni_lock_acquire_again(lock);
     if (acquired == 0)
         return status;
-    /* That the lock's owner died matters more; the next wait tells of the other death. */
+    /*
+     * The lock's owner died, too: this call reports that death, and the next wait reports the
+     * one that ended this wait.
+     */
     if (status == TN_ERR_PEER_DIED)
         atomic_store(&handle->deaths_seen[TNI_SIDE_ANY], deaths_seen);
     return acquired;

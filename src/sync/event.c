@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * event: set or not.
+ * event: set or not set.
  *
  * Word: value is 1 (set) or 0.
- * I1  With auto reset, a waiter passes by the CAS 1 -> 0: one passes for each set at most.
- * I2  The change of the word comes before the wake: who arms later sees the change.
- * Callers: users. Death: between the change and the wake, and of one who was woken and did not
- * pass: the reaper wakes everybody who waits at an object that the dead had open. The set by
- * which the dead had passed is used up.
+ * I1  With auto reset, a waiter passes by the CAS 1 -> 0: at most one waiter passes for
+ *     each set.
+ * I2  The word changes before the wake-up: a waiter that arms later sees the change.
+ * Callers: users. Death of a setter before its wake-up, or of a waiter that was woken up
+ * and did not pass: the reaper wakes all waiters at each object that the dead process had
+ * open. The set by which a dead waiter passed is used up.
  */
 #include "sync/sync.h"
 
@@ -54,9 +55,10 @@ static int try_pass(void *context)
         return 0;
     uint64_t set = 1;
     if (!atomic_compare_exchange_strong(&object->value, &set, 0)) /* I1 */
-        return set == 0 ? TN_ERR_TIMED_OUT
-                        : tni_fail(TN_ERR_CORRUPT, "event " TNI_NAME_FORMAT " is %llu",
-                                   object->name, (unsigned long long)set);
+        return set == 0
+                   ? TN_ERR_TIMED_OUT
+                   : tni_fail(TN_ERR_CORRUPT, "event " TNI_NAME_FORMAT " has the word %llx",
+                              object->name, (unsigned long long)set);
     TNI_KILL_POINT("event_passed");
     return 0;
 }
@@ -67,8 +69,13 @@ int tn_event_wait(tn_event *event, tn_deadline deadline)
     if (status != 0)
         return status;
     struct tni_object *object = event->object;
-    return tni_object_wait(event, &object->items, TNI_SIDE_ANY,
-                           tni_spins(event, &object->items), deadline.ns, try_pass, object);
+    return tni_object_wait(event,
+                           &(struct tni_awaited){.word = &object->items,
+                                                 .side = TNI_SIDE_ANY,
+                                                 .spins = tni_spins(event, &object->items),
+                                                 .attempt = try_pass,
+                                                 .context = object},
+                           deadline.ns);
 }
 
 const struct tni_kind tni_event_kind = {

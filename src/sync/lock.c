@@ -2,20 +2,23 @@
 /*
  * lock: mutual exclusion, owned by a thread.
  *
- * Word: value is 0 (free), RECOVERED (free, and its last owner died), or {held:1, recovered:1,
- * incarnation:22, seat:16, thread:24} of the owner, with RECOVERED clear and the kernel's
- * thread id. I1  A word that is HELD names its owner in the same 64 bits: no death leaves one
- * without. I2  Only the owner, or the reaper for a seat that is dead, changes a HELD word. I3
- * value2 names the dead before the word becomes RECOVERED, and who holds the lock reads it.
- * Callers: users, condition.c. Death: an owner's leaves the word HELD by a dead seat, and the
- * reaper makes it RECOVERED; a releaser's before its wake is made good by the reaper's wake. A
- * process that closes a lock it holds, or leaves the domain, is treated as dead.
+ * Word: value is 0 (free), RECOVERED (free, and its last owner died), or {held:1,
+ * recovered:1, incarnation:22, seat:16, thread:24} of the owner, with RECOVERED clear and
+ * the kernel's thread id.
+ * I1  A HELD word names its owner in the same 64 bits, so no death leaves a lock without an
+ *     owner.
+ * I2  Only the owner, or the reaper for a dead seat, changes a HELD word. I3  value2 names
+ *     the dead process before the word becomes RECOVERED; the next owner reads it.
+ * Callers: users, condition.c. Death of an owner: the word stays HELD by a dead seat, and
+ * the reaper makes it RECOVERED. Death of a process that released the lock, before its
+ * wake-up: the reaper wakes a waiter. A process that closes a lock that it holds, or leaves
+ * the domain, is treated as dead.
  */
 #include "sync/lock.h"
 
 #include "sync/dead.h"
 
-/* The id of this thread without a system call; a forked child's thread has another one. */
+/* The kernel's id of this thread, cached until a fork: the child's thread has another id. */
 static uint32_t thread_id(void)
 {
     static _Thread_local int32_t id TNI_TLS_INITIAL, id_pid TNI_TLS_INITIAL;
@@ -44,14 +47,14 @@ struct acquire {
     const struct tn_domain *domain;
     struct tni_object *object;
     uint64_t own;
-    uint32_t spins, looks;
+    uint32_t spins, attempts;
 };
 
 /*
- * Nobody will let it go: no such seat is taken or being reclaimed, or its process lives on
- * without that thread.
+ * Whether no thread will release the lock: its owner's seat has been reclaimed, or the owner's
+ * process lives and the thread has ended.
  */
-static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
+static bool has_lost_owner(const struct tni_segment *s, uint64_t word)
 {
     const struct tni_seat *entry = tni_seat_at(s, tni_lock_seat(word));
     uint64_t seat = atomic_load(&entry->word);
@@ -70,11 +73,11 @@ static int fail_word(const struct acquire *a, uint64_t word)
     return tni_fail(
         TN_ERR_CORRUPT,
         "lock " TNI_NAME_FORMAT
-        " is held by thread %u of seat %u, which has ended, or by nobody (word %llx)",
+        " is held by thread %u of seat %u, which has ended, or by no thread (word %llx)",
         a->object->name, tni_lock_thread(word), tni_lock_seat(word), (unsigned long long)word);
 }
 
-/* What keeps us from taking a lock with this word; 0: nothing. */
+/* Why this thread cannot take a lock with this word; 0: it can. */
 static int check_free(struct acquire *a, uint64_t word)
 {
     const struct tni_segment *s = &a->domain->segment;
@@ -87,14 +90,17 @@ static int check_free(struct acquire *a, uint64_t word)
     if ((word & (TNI_LOCK_HELD | TNI_LOCK_RECOVERED)) != TNI_LOCK_HELD ||
         !tni_geometry_has_seat(&s->geometry, tni_lock_seat(word)))
         return fail_word(a, word);
-    /* Who is about to sleep looks for the owner; then the word must still be the same. */
-    if (++a->looks > a->spins + 2 && is_held_by_nobody(s, word) &&
+    /*
+     * Only a waiter that is about to sleep checks that the owner exists: that takes system
+     * calls. The word must be the same afterwards.
+     */
+    if (++a->attempts > a->spins + 2 && has_lost_owner(s, word) &&
         atomic_load(&a->object->value) == word)
         return fail_word(a, word);
     return TN_ERR_TIMED_OUT;
 }
 
-/* Not if the word is not `seen`, which is what it is then. */
+/* Take the lock if its word is *seen; if not, *seen becomes the word. */
 static inline bool take(struct tni_object *object, uint64_t *seen, uint64_t own)
 {
     if (TNI_UNLIKELY(!atomic_compare_exchange_strong(&object->value, seen, own)))
@@ -106,7 +112,7 @@ static inline bool take(struct tni_object *object, uint64_t *seen, uint64_t own)
 static int try_acquire(void *context)
 {
     struct acquire *a = context;
-    uint64_t seen = 0; /* most find it free */
+    uint64_t seen = 0; /* most locks are free */
     while (!take(a->object, &seen, a->own)) {
         int status = check_free(a, seen);
         if (status != 0)
@@ -127,12 +133,19 @@ static int acquire_slow(tn_lock *lock, uint64_t own, int side, uint64_t deadline
     int status = try_acquire(&a);
     if (status != TN_ERR_TIMED_OUT)
         return status;
-    return tni_object_wait(lock, &object->items, side, spins, deadline_ns, try_acquire, &a);
+    return tni_object_wait(lock,
+                           &(struct tni_awaited){.word = &object->items,
+                                                 .side = side,
+                                                 .spins = spins,
+                                                 .attempt = try_acquire,
+                                                 .context = &a},
+                           deadline_ns);
 }
 
 /*
- * A lock whose owner dies is recovered, so a death never means a wait in vain. Most find the
- * lock free: for them this is one compare-and-swap.
+ * `side` is TNI_SIDE_NONE or TNI_SIDE_THROUGH: no death ends the wait, because the reaper
+ * recovers the lock of a dead owner. Most locks are free, and then acquiring is one
+ * compare-and-swap.
  */
 static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
 {
@@ -186,7 +199,7 @@ int tn_lock_release(tn_lock *lock)
     return 0;
 }
 
-/* Idempotent, for a seat that is dead, or whose process closes the lock. */
+/* Idempotent. The seat is dead, or its process closes the lock. */
 static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);

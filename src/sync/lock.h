@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock: what a condition asks of a lock. Inside the room sync. */
+/* lock: what a condition needs of a lock. Inside the room sync. */
 #ifndef TNI_SYNC_LOCK_H
 #define TNI_SYNC_LOCK_H
 
 #include "sync/sync.h"
 
-/** 0, or TN_ERR_INVALID: this thread does not hold it; or why it cannot be used. */
+/**
+ * Check that this thread holds the lock.
+ * @return 0, TN_ERR_INVALID, or why the lock cannot be used
+ */
 int tni_lock_check_held(const tn_lock *lock);
-/** Acquire it, however long that takes: the program is not asked whether to go on. */
+/** Acquire the lock without a deadline, and without asking tn_interrupt_set()'s hook. */
 int tni_lock_acquire_again(tn_lock *lock);
 
 #endif

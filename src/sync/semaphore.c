@@ -2,26 +2,30 @@
 /*
  * semaphore: permits, with or without owners.
  *
- * Word: value is {version:32, permits:32}. An owned semaphore also has a block with a count a
- * seat: the permits that it holds. An owned semaphore of one permit has no block: its word
- * names the holder, {holder:32, permits:32}, and so moves by one CAS, as a lock's
- * (I5). I1  permits + all counts <= capacity of an owned semaphore, always; equality when
- * nobody is between the two. A permit is taken before it is counted, and uncounted before it is
- *     given.
- * I2  Who is between the two announces the object, from before the first to after the second;
- *     also who releases another's permit, whose count it takes from that one's seat.
- * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive
- *     announce, adds up, sees nobody alive announce, and swaps the word it read. Whoever was
- *     between the two at any of this either is seen, or has moved the word. Who is about to
- *     announce waits while header->recounted names the object, as with blocks (recount.c, I3).
- * I4  A dead thread's announce becomes a mark, object->suspects_added, before it is cleared: no
- *     seat waits for the recount. suspects_done is what suspects_added was before a recount.
- * I5  Of one permit: the word is {0, 1}, or {holder, 0}. Nobody is ever between the two, so
- *     nobody announces, and nobody recounts.
- * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back all
- * at once. Between the two: permits too few, and an announce, for which the reaper recounts;
- * also when the dead was a reaper. Permits without owners die with who took them. Who closes
- * its last handle, or leaves, gives back as the dead do.
+ * Word: value is {version:32, permits:32}. An owned semaphore also has a block of counts:
+ * for each seat, the permits that it holds. An owned semaphore of one permit has no counts:
+ * its word names the holder, {holder:32, permits:32}, and changes by one CAS, as a lock's
+ * does (I5).
+ * I1  In an owned semaphore permits + all counts <= capacity, always. They are equal while
+ *     no thread is between two steps: it takes a permit, then counts it; it uncounts a
+ *     permit, then gives it back.
+ * I2  A thread announces the object before the first of the two steps, and until after the
+ *     second. So does a thread that releases a permit of another seat, and takes it from
+ *     that seat's count.
+ * I3  A recount sets permits to capacity - counts. It reads the word, checks that no live
+ *     thread announces the object, adds up the counts, checks again, and swaps the word
+ *     that it read. A thread that was between its two steps meanwhile either is seen or has
+ *     changed the word. A thread that is about to announce waits while header->recounted
+ *     names the object, as with blocks (recount.c, I3).
+ * I4  The announce of a dead thread becomes a mark, object->suspects_added, before it is
+ *     cleared, so no seat waits for the recount. A recount sets suspects_done to the
+ *     suspects_added before it.
+ * I5  With one permit, the word is {0, 1} or {holder, 0}. No thread is ever between two
+ *     steps, so no thread announces the object and no process recounts it.
+ * Callers: users, the reaper. Death of a holder: the reaper gives back all its permits at
+ * once. Death between two steps, also of a reaper: permits are missing, and the announce
+ * leads to a recount. Permits without owners are lost with the process that took them. A
+ * process that closes its last handle, or leaves, gives its permits back.
  */
 #include "sync/sync.h"
 
@@ -29,13 +33,13 @@ enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS =
 
 struct tni_semaphore {
     struct tn_object handle;
-    uint32_t limit;         /* private copy: most permits there can be */
-    _Atomic uint32_t *held; /* [seats]; NULL: not owned, or of one permit */
+    uint32_t limit;         /* private copy: the most permits */
+    _Atomic uint32_t *held; /* [seats]: permits of each; NULL: not owned, or of one permit */
     bool is_one;            /* owned, of one permit */
     bool any_releases;
 };
 
-enum { ONE_FREE = 1 }; /* the word of one permit that nobody holds (I5) */
+enum { ONE_FREE = 1 }; /* the word of a single permit that is free (I5) */
 static bool is_one(const struct tni_object *object)
 {
     return (TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) != 0 &&
@@ -70,7 +74,7 @@ static int bind(struct tn_object *handle)
     if (semaphore->held == NULL || semaphore->limit > MAX_PERMITS)
         return tni_fail(TN_ERR_CORRUPT,
                         "semaphore " TNI_NAME_FORMAT
-                        " of %u permits has no block for its owners",
+                        " of %u permits names no block for the counts of its owners",
                         object->name, object->capacity);
     return 0;
 }
@@ -88,11 +92,11 @@ int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits, uin
     if (domain == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_semaphore_open: the domain is NULL");
     if (spec.flags != 0 && (spec.flags & TN_SEMAPHORE_OWNED) == 0)
-        return tni_fail(TN_ERR_INVALID,
-                        "TN_SEMAPHORE_ANY_RELEASES goes together with TN_SEMAPHORE_OWNED");
+        return tni_fail(TN_ERR_INVALID, "TN_SEMAPHORE_ANY_RELEASES needs TN_SEMAPHORE_OWNED");
     if (permits > MAX_PERMITS)
-        return tni_fail(TN_ERR_INVALID, "a semaphore of %u permits; at most %d are possible",
-                        permits, MAX_PERMITS);
+        return tni_fail(TN_ERR_INVALID,
+                        "a semaphore cannot have %u permits; it can have at most %d", permits,
+                        MAX_PERMITS);
     spec.wants_flags = spec.flags != 0 || (flags & TN_OPEN_EXISTING) == 0;
     if (spec.flags != 0 && permits != 1)
         spec.ring_bytes = held_bytes(&domain->segment);
@@ -109,7 +113,7 @@ uint32_t tn_semaphore_count(const tn_semaphore *semaphore)
 
 /* ---- the two halves ---------------------------------------------------------------------- */
 
-/* I2. An exchange, so that the announce is seen before anything after it. */
+/* I2. An exchange, so that others see the announce before anything after it. */
 static struct tni_thread *begin(struct tn_domain *domain, uint32_t index)
 {
     struct tni_thread *thread = tni_thread_enter(domain);
@@ -219,9 +223,14 @@ int tn_semaphore_acquire(tn_semaphore *handle, tn_deadline deadline)
         return status;
     if (TNI_LIKELY((status = try_acquire(semaphore)) != TN_ERR_TIMED_OUT))
         return status;
-    return tni_object_wait(handle, &handle->object->items, TNI_SIDE_ANY,
-                           tni_spins(handle, &handle->object->items), deadline.ns, try_acquire,
-                           semaphore);
+    _Atomic uint32_t *word = &handle->object->items;
+    return tni_object_wait(handle,
+                           &(struct tni_awaited){.word = word,
+                                                 .side = TNI_SIDE_ANY,
+                                                 .spins = tni_spins(handle, word),
+                                                 .attempt = try_acquire,
+                                                 .context = semaphore},
+                           deadline.ns);
 }
 
 static bool uncount_anothers(struct tni_semaphore *semaphore)
@@ -235,8 +244,9 @@ static bool uncount_anothers(struct tni_semaphore *semaphore)
 
 static int fail_not_held(const struct tni_semaphore *semaphore)
 {
-    return tni_fail(TN_ERR_INVALID, "%s holds no permit of the semaphore " TNI_NAME_FORMAT,
-                    semaphore->any_releases ? "nobody" : "this process",
+    return tni_fail(TN_ERR_INVALID, "%s of the semaphore " TNI_NAME_FORMAT,
+                    semaphore->any_releases ? "no process holds a permit"
+                                            : "this process holds no permit",
                     semaphore->handle.object->name);
 }
 
@@ -294,7 +304,7 @@ int tn_semaphore_release(tn_semaphore *semaphore)
 
 /* ---- the dead ---------------------------------------------------------------------------- */
 
-static bool is_announced_by(const struct tni_segment *s, uint32_t seat, uint32_t index)
+static bool has_announce_of(const struct tni_segment *s, uint32_t seat, uint32_t index)
 {
     for (uint32_t t = 0; t < TNI_THREADS; t++)
         if (atomic_load(&tni_announce_at(s, seat, t)->object) == index + 1)
@@ -302,14 +312,14 @@ static bool is_announced_by(const struct tni_segment *s, uint32_t seat, uint32_t
     return false;
 }
 
-/* By somebody who may still act: the process of a seat that is REAPING is gone. */
-static bool is_announced_alive(const struct tni_segment *s, uint32_t index)
+/* Whether a live thread announces the object. The process of a seat that is REAPING is dead. */
+static bool has_live_announce(const struct tni_segment *s, uint32_t index)
 {
     uint32_t limit = tni_seat_limit(s);
     for (uint32_t seat = 0; seat < limit; seat++) {
         uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
         if (state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING &&
-            is_announced_by(s, seat, index))
+            has_announce_of(s, seat, index))
             return true;
     }
     return false;
@@ -325,7 +335,7 @@ static uint32_t permits_left(const struct tni_segment *s, const struct tni_objec
     return sum < capacity ? capacity - (uint32_t)sum : 0;
 }
 
-/* The counts of an owned semaphore; NULL for another, and for one that makes no sense. */
+/* The counts of an owned semaphore; NULL: it is no such semaphore, or is damaged. */
 static _Atomic uint32_t *held_of(const struct tni_segment *s, const struct tni_object *object)
 {
     uint64_t word = atomic_load(&object->word);
@@ -342,12 +352,12 @@ static bool recount(struct tn_domain *domain, uint32_t index)
     struct tni_object *object = tni_object_at(s, index);
     uint32_t added = atomic_load(&object->suspects_added);
     _Atomic uint32_t *held = held_of(s, object);
-    if (held != NULL) { /* else it ended since */
+    if (held != NULL) { /* NULL: the semaphore has ended since */
         uint64_t seen = atomic_load(&object->value);
-        if (is_announced_alive(s, index))
+        if (has_live_announce(s, index))
             return false;
         uint32_t permits = permits_left(s, object, held);
-        if (is_announced_alive(s, index) ||
+        if (has_live_announce(s, index) ||
             !atomic_compare_exchange_strong(&object->value, &seen, next_word(seen, permits)))
             return false;
         TNI_KILL_POINT("semaphore_recounted");
@@ -376,8 +386,9 @@ static void take_announces(struct tn_domain *domain, uint32_t dead)
 }
 
 /*
- * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: all
- * permits are uncounted and given under an announce of our own, and one permit by one CAS.
+ * Give back the permits of a seat that is dead, or whose process closes the semaphore.
+ * Idempotent: this thread uncounts and gives permits under an announce of its own, and a single
+ * permit by one CAS.
  */
 static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
@@ -395,7 +406,7 @@ static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, ui
         TNI_KILL_POINT("semaphore_reclaim_announced");
         uint32_t count = atomic_exchange(&held[seat], 0);
         TNI_KILL_POINT("semaphore_reclaim_uncounted");
-        /* What makes no sense is not given. */
+        /* give_permits() refuses a damaged count; the reaper goes on. */
         if (count != 0 && give_permits(object, TNI_LOOK(object->capacity), count) != 0)
             tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
         TNI_KILL_POINT("semaphore_reclaim_given");

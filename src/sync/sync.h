@@ -15,9 +15,9 @@ extern const struct tni_kind tni_event_kind, tni_semaphore_kind, tni_lock_kind,
 /* ---- for inspect ------------------------------------------------------------------------- */
 
 struct tni_object_figures {
-    uint32_t count; /* permits; waiters at a barrier; 1 if set or held */
+    uint32_t count; /* permits; parties that wait at a barrier; 1: set, or held */
 };
-/** Of objects other than queues. */
+/** What an object other than a queue says, for people. */
 void tni_object_figures(const struct tni_segment *segment, uint32_t object,
                         struct tni_object_figures *ret_figures);
 /**

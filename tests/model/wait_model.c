@@ -90,8 +90,12 @@ static void wait_for_token(void)
 {
     struct tn_object *handle = &tiny_queue(model_self())->handle;
     for (unsigned i = 0; i < scene.pops; i++)
-        model_require(tni_object_wait(handle, &handle->object->items, -1, TNI_LOOKED,
-                                      TNI_FOREVER, take_token, NULL) == 0,
+        model_require(tni_object_wait(handle,
+                                      &(struct tni_awaited){.word = &handle->object->items,
+                                                            .side = TNI_SIDE_NONE,
+                                                            .spins = TNI_HAS_POLLED,
+                                                            .attempt = take_token},
+                                      TNI_FOREVER) == 0,
                       "who waits for ever gets a token");
 }
 

@@ -545,17 +545,16 @@ TN_TEST(a_process_that_moved_asks_the_tenond_that_a_domain_has)
     finish();
 }
 
-/* @return what the tenond of the folder says to the request to look after `d` */
+/* @return the reply of the tenond of the folder to a request to manage `d` */
 static struct tni_reply register_at(const char *folder)
 {
     const int fds[2] = {d->segment.control_fd, d->segment.arena_fd};
-    struct tni_request request;
+    struct tni_inquiry inquiry = {.fds = fds, .fd_count = 2};
     struct tni_reply reply;
     int fd = -1;
-    tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.name);
+    tni_manager_fill(&inquiry.request, TNI_REQUEST_REGISTER, d->segment.name);
     TN_CHECK_OK(tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &fd));
-    TN_CHECK_OK(
-        tni_manager_talk(fd, &request, fds, 2, tnt_until_ns(BACKING_MS), &reply, NULL, 0));
+    TN_CHECK_OK(tni_manager_talk(fd, &inquiry, tnt_until_ns(BACKING_MS), &reply, NULL));
     tni_os_close(fd);
     return reply;
 }

@@ -625,7 +625,7 @@ TN_TEST(a_barrier_is_broken_by_a_waiter_that_the_hook_ends)
     listen(true);
     TN_CHECK(pthread_create(&helper, NULL, end_waiter, NULL) == 0);
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_INTERRUPTED);
-    assert_non_null(strstr(tn_error_detail(), "2 of 3 had come"));
+    assert_non_null(strstr(tn_error_detail(), "2 of 3 parties had arrived"));
     pthread_join(helper, NULL);
     tn_interrupt_set(NULL, NULL);
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_CLOSED);

@@ -165,7 +165,7 @@ TN_TEST(a_look_at_several_queues_in_vain_has_a_detail_of_its_own)
     begin(4, 0);
     assert_int_equal(tn_queue_attach(q, 0), TN_ERR_INVALID);
     assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
-    assert_string_equal(tn_error_detail(), "not ready, and not waiting");
+    assert_string_equal(tn_error_detail(), "not ready, and the caller does not wait");
     finish();
 }
 

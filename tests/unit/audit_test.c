@@ -66,19 +66,19 @@ static _Atomic uint64_t *word_of(tni_block block) { return tni_word_at(&d->segme
 
 /* ---- records ----------------------------------------------------------------------------- */
 
-TN_TEST(a_record_of_a_block_that_does_not_exist_is_counted_as_stray)
+TN_TEST(a_record_of_a_block_that_does_not_exist_is_reported)
 {
     begin();
     TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     struct tni_slot *slot = (struct tni_slot *)(void *)tni_queue_of(q)->slots;
     const uint32_t block = slot->block;
     slot->block = 0x3fffffff;
-    assert_says("1 records name blocks that do not exist, such as 3fffffff", false);
+    assert_says("1 records name blocks that do not exist, such as block 3fffffff", false);
     slot->block = block;
     finish();
 }
 
-TN_TEST(a_count_that_is_wrong_is_told_with_all_who_hold_the_block)
+TN_TEST(a_wrong_count_is_reported_with_all_holders)
 {
     const int64_t count = 4;
     uint8_t bytes[TN_HANDLE_MAX_BYTES];
@@ -107,7 +107,7 @@ TN_TEST(a_count_that_is_wrong_is_told_with_all_who_hold_the_block)
     finish();
 }
 
-TN_TEST(a_block_that_a_stopped_thread_is_at_is_not_looked_into)
+TN_TEST(a_block_that_a_stopped_thread_announces_is_unchecked)
 {
     enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
     struct findings f = {0};
@@ -191,7 +191,7 @@ TN_TEST(a_ticket_in_a_state_that_does_not_exist_is_named)
     finish();
 }
 
-TN_TEST(a_ticket_half_made_by_a_seat_that_does_not_exist_is_not_undone)
+TN_TEST(a_ticket_of_a_seat_that_does_not_exist_is_not_undone)
 {
     struct findings f = {0};
     begin();
@@ -207,7 +207,7 @@ TN_TEST(a_ticket_half_made_by_a_seat_that_does_not_exist_is_not_undone)
 
 /* ---- saying it --------------------------------------------------------------------------- */
 
-TN_TEST(who_listens_can_stop_it_and_hears_nothing_that_a_terminal_obeys)
+TN_TEST(a_callback_can_stop_an_audit_and_gets_clean_text)
 {
     struct findings f = {.stop_after = 1};
     tn_event *event;

@@ -102,7 +102,7 @@ static void assert_dropped(void)
     assert_true(tn_domain_audit(d, true, note, &f, NULL) >= 0);
 }
 
-TN_TEST(a_message_block_with_more_records_than_it_has_room_for_is_corrupt)
+TN_TEST(a_message_block_with_too_many_records_is_corrupt)
 {
     begin(TN_QUEUE_REDELIVER);
     push_two();
@@ -111,7 +111,7 @@ TN_TEST(a_message_block_with_more_records_than_it_has_room_for_is_corrupt)
     finish();
 }
 
-TN_TEST(a_message_block_that_states_fewer_records_than_tensors_is_corrupt)
+TN_TEST(a_message_block_with_fewer_records_than_tensors_is_corrupt)
 {
     begin(TN_QUEUE_REDELIVER);
     push_two();
@@ -164,7 +164,7 @@ TN_TEST(a_slot_of_a_form_that_does_not_exist_is_corrupt)
 }
 
 /* Hints: a wrong one costs a look, never a message. */
-TN_TEST(a_head_that_was_put_ahead_of_a_message_comes_back_to_it)
+TN_TEST(a_head_beyond_a_message_moves_back_to_it)
 {
     tn_tensor *t;
     begin(TN_QUEUE_REDELIVER);
@@ -204,7 +204,7 @@ TN_TEST(a_message_block_that_names_no_block_for_its_bytes_is_corrupt)
 
 /* ---- objects ----------------------------------------------------------------------------- */
 
-TN_TEST(a_queue_whose_numbers_make_no_sense_cannot_be_opened)
+TN_TEST(a_queue_with_damaged_numbers_cannot_be_opened)
 {
     tn_queue *again;
     begin(TN_QUEUE_REDELIVER);
@@ -223,7 +223,7 @@ TN_TEST(a_queue_whose_numbers_make_no_sense_cannot_be_opened)
     finish();
 }
 
-TN_TEST(an_owned_semaphore_without_a_block_for_its_owners_cannot_be_opened)
+TN_TEST(an_owned_semaphore_without_its_counts_cannot_be_opened)
 {
     tn_semaphore *semaphore, *again;
     begin(TN_QUEUE_REDELIVER);
@@ -238,7 +238,7 @@ TN_TEST(an_owned_semaphore_without_a_block_for_its_owners_cannot_be_opened)
     finish();
 }
 
-TN_TEST(a_handle_of_an_object_that_is_gone_is_stale)
+TN_TEST(a_handle_of_an_ended_object_is_stale)
 {
     begin(TN_QUEUE_REDELIVER);
     struct tni_object *object = q->object;
@@ -258,13 +258,13 @@ static struct tni_object *spare(uint64_t word)
     return object;
 }
 
-TN_TEST(an_object_that_nobody_finishes_to_make_or_to_end_is_found_and_finished)
+TN_TEST(an_object_left_half_made_or_half_ended_is_finished)
 {
     begin(TN_QUEUE_REDELIVER);
     spare(tni_object_word(5, 7, TNI_OBJECT_MAKING, TNI_OBJECT_EVENT));
-    assert_found("half made, and nobody makes it", true);
+    assert_found("half made, and no live process makes it", true);
     spare(tni_object_word(6, 7, TNI_OBJECT_ENDING, TNI_OBJECT_EVENT));
-    assert_found("half ended, and nobody ends it", true);
+    assert_found("half ended, and no live process ends it", true);
     finish();
 }
 
@@ -302,7 +302,7 @@ static void assert_names(const char *const *names, tn_event *const *events, int 
 }
 
 /* Whatever a chain of names leads to, each name is found, or not, as if it were right. */
-TN_TEST(names_are_sorted_anew_when_a_chain_leads_astray)
+TN_TEST(chains_are_rebuilt_when_one_names_a_wrong_object)
 {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
     tn_event *events[TNI_COUNT(names)], *none;
@@ -329,7 +329,7 @@ TN_TEST(names_are_sorted_anew_when_a_chain_leads_astray)
 }
 
 /* Each name that is not there is looked for until one belongs to the chain without an end. */
-TN_TEST(names_are_sorted_anew_when_a_chain_has_no_end)
+TN_TEST(chains_are_rebuilt_when_one_is_a_circle)
 {
     enum { MOST = 10000 };
     tn_event *event, *none;
@@ -365,7 +365,7 @@ TN_TEST(a_name_that_no_chain_leads_to_is_found_and_repaired)
 
 /* ---- seats ------------------------------------------------------------------------------- */
 
-TN_TEST(a_seat_in_a_state_that_does_not_exist_is_named_and_not_reclaimed)
+TN_TEST(a_seat_in_an_unknown_state_is_named_and_not_reclaimed)
 {
     begin(TN_QUEUE_REDELIVER);
     struct tni_seat *seat = tni_seat_at(&d->segment, 5);
@@ -467,14 +467,14 @@ TN_TEST(a_live_ticket_without_a_use_is_corrupt)
     finish();
 }
 
-TN_TEST(a_ticket_that_nobody_finishes_to_make_is_found_and_undone)
+TN_TEST(a_ticket_left_half_made_is_undone)
 {
     begin(TN_QUEUE_REDELIVER);
     struct tni_ticket *ticket = tni_ticket_at(&d->segment, 3);
     tni_raise_limit(&d->segment.header->ticket_limit, 4);
     atomic_store(&ticket->word, UINT64_C(9) << 28 | (uint64_t)TNI_TICKET_MAKING << 20 | 6);
     atomic_store(&ticket->issuer, tni_who(6, 0));
-    assert_found("ticket 3 is half made, and its maker is gone", true);
+    assert_found("ticket 3 is half made, and the process that made it has ended", true);
     finish();
 }
 

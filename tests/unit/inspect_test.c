@@ -638,7 +638,7 @@ TN_TEST(an_audit_names_a_file_that_was_cut)
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
 
     assert_int_equal(truncate(tnt_info(file).path, (off_t)tni_os_page_bytes()), 0);
-    assert_one_fault(domain, "was cut");
+    assert_one_fault(domain, "was truncated");
     tn_tensor_unref(file);
     tn_domain_close(domain);
 }
@@ -651,7 +651,7 @@ TN_TEST(an_audit_names_an_object_that_makes_no_sense)
         tni_payload_at(&domain->segment, tni_block_make(TNI_BACKING_CLASS, 0));
 
     atomic_store(&b->strategy, 77);
-    assert_one_fault(domain, "makes no sense");
+    assert_one_fault(domain, "has a damaged description");
     atomic_store(&b->strategy, TN_STRATEGY_FILE_DESCRIPTOR);
     tn_tensor_unref(memory);
     tn_domain_close(domain);

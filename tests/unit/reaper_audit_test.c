@@ -83,21 +83,21 @@ TN_TEST(an_audit_finds_and_repairs_orphaned_claims_and_objects)
     TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &queue));
 
     atomic_store(&h->registry, tni_who(9, 4));
-    expect_finding(d, "the claim on names belongs to seat 9");
+    expect_finding(d, "the claim on making and ending objects belongs to seat 9");
     atomic_store(&h->recount, tni_who(9, 4));
     expect_finding(d, "the claim on recounts");
     atomic_store(&h->manager, tni_who(9, 4));
-    expect_finding(d, "tenond belongs to seat 9");
+    expect_finding(d, "the claim to manage the domain belongs to seat 9");
     atomic_store(&h->object_limit, 5000);
     expect_finding(d, "the limit of objects is 5000");
     tni_seat_set_remove(&tni_object_at(&d->segment, 0)->openers, d->seat);
-    expect_finding(d, "object 0 (queue 'q') is open nowhere");
+    expect_finding(d, "object 0 (queue 'q') is open in no seat");
     tn_object_close(queue);
     assert_int_equal(live_blocks(d), 0);
     close_domain(d);
 }
 
-TN_TEST(an_audit_names_a_slot_whose_owner_sits_nowhere)
+TN_TEST(an_audit_names_a_slot_whose_owner_has_no_seat)
 {
     struct tn_domain *d = open_domain();
     tn_queue *queue;
@@ -114,7 +114,7 @@ TN_TEST(an_audit_names_a_slot_whose_owner_sits_nowhere)
     close_domain(d);
 }
 
-TN_TEST(an_audit_names_the_dead_that_nobody_reclaimed)
+TN_TEST(an_audit_names_dead_seats_that_are_not_reclaimed)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 3);

@@ -102,7 +102,7 @@ static int wait_and_tell(void *barrier)
 }
 
 /* A waiter that is stopped while the barrier goes on is told what became of its own meeting. */
-TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_meeting)
+TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_generation)
 {
     tn_barrier *barrier;
     begin();

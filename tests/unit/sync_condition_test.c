@@ -53,7 +53,7 @@ static void close_box(struct box *box)
 }
 
 /* Sleepers look again every 100 ms; were wakes lost, that alone would take too long. */
-TN_TEST_WITHIN(a_condition_loses_no_wake_between_two_fillers_and_two_emptiers, 60)
+TN_TEST_WITHIN(no_wake_up_is_lost_between_two_fillers_and_two_emptiers, 60)
 {
     struct box box;
     pid_t children[CHILDREN];
@@ -130,7 +130,7 @@ static int lock_and_end(void *argument)
     return 0;
 }
 
-TN_TEST(a_wait_tells_of_a_recovered_lock_first_and_of_the_lonely_end_next)
+TN_TEST(a_wait_reports_a_recovered_lock_before_the_other_death)
 {
     struct box box;
     begin();
@@ -164,7 +164,7 @@ static int signal_filled(void *argument)
     return tn_condition_signal(box->filled);
 }
 
-TN_TEST(a_signal_arrives_though_its_sender_or_another_waiter_is_killed)
+TN_TEST(a_signal_arrives_if_its_sender_or_another_waiter_is_killed)
 {
     struct box box;
     pthread_t waiter;

@@ -23,7 +23,7 @@ static int pass_until_stopped(void *argument)
     return 0;
 }
 
-TN_TEST(an_auto_reset_event_passes_exactly_one_of_four_processes_for_each_set)
+TN_TEST(each_set_of_an_auto_reset_event_passes_one_process)
 {
     enum { SETS = 500 };
     struct two_events events;
@@ -74,7 +74,7 @@ static void *wait_for_event(void *event)
     return (void *)(intptr_t)tn_event_wait(event, TN_FOREVER);
 }
 
-TN_TEST(the_death_of_the_last_other_process_ends_the_wait_of_every_thread_and_is_told_once)
+TN_TEST(the_last_peers_death_ends_every_wait_and_is_reported_once)
 {
     tn_event *event;
     pthread_t threads[2];
@@ -148,7 +148,7 @@ TN_TEST(the_last_other_process_that_leaves_after_a_death_wakes_all)
 
 static int set_event(void *event) { return tn_event_set(event); }
 
-TN_TEST(a_setter_that_dies_before_its_wake_lets_the_sleeper_pass_all_the_same)
+TN_TEST(a_sleeper_passes_if_the_setter_dies_before_its_wake_up)
 {
     tn_event *event;
     pthread_t thread;
@@ -167,7 +167,7 @@ TN_TEST(a_setter_that_dies_before_its_wake_lets_the_sleeper_pass_all_the_same)
 
 /* ---- bad input --------------------------------------------------------------------------- */
 
-TN_TEST(senseless_arguments_are_refused)
+TN_TEST(bad_arguments_are_refused)
 {
     tn_event *event = NULL, *second = NULL;
     tn_semaphore *semaphore = NULL;
@@ -196,7 +196,7 @@ TN_TEST(senseless_arguments_are_refused)
     finish();
 }
 
-TN_TEST(senseless_shared_words_are_corrupt_and_harm_nobody)
+TN_TEST(damaged_words_are_reported_as_corrupt)
 {
     tn_event *event;
     tn_semaphore *semaphore;

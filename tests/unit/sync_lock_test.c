@@ -66,7 +66,7 @@ TN_TEST(a_lock_belongs_to_one_thread_and_not_to_a_forked_child)
 
 static int acquire_and_end(void *lock) { return tn_lock_acquire(lock, TN_NOW) >= 0 ? 0 : 1; }
 
-TN_TEST(who_waits_for_a_lock_gets_it_recovered_when_its_owner_dies_and_learns_the_owners_pid)
+TN_TEST(a_waiter_gets_a_dead_owners_lock_and_the_owners_pid)
 {
     tn_lock *lock;
     begin();
@@ -122,7 +122,7 @@ static int try_until_stopped(void *lock)
     return 0;
 }
 
-TN_TEST(an_owner_whose_threads_end_one_by_one_is_not_taken_for_one_that_lost_the_lock)
+TN_TEST(a_killed_owner_is_not_taken_for_an_ended_thread)
 {
     enum { KILLS = 150, WAITERS = 3 };
     tn_lock *lock;
@@ -150,7 +150,7 @@ static void *acquire_and_return(void *lock)
     return (void *)(intptr_t)tn_lock_acquire(lock, TN_NOW);
 }
 
-TN_TEST(a_lock_whose_owner_returned_without_releasing_it_is_an_error_that_says_so)
+TN_TEST(a_lock_of_an_ended_thread_is_an_error_that_says_so)
 {
     tn_lock *lock;
     pthread_t thread;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-TN_TEST(a_semaphore_without_owners_may_be_released_by_anybody_up_to_its_limit)
+TN_TEST(any_process_may_release_a_semaphore_without_owners)
 {
     tn_semaphore *semaphore, *full;
     begin();
@@ -26,7 +26,7 @@ static int release_anothers(void *semaphore)
     return tn_semaphore_release(semaphore) == TN_ERR_INVALID ? 0 : 1;
 }
 
-TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
+TN_TEST(an_owned_semaphore_refuses_a_release_without_a_permit)
 {
     tn_semaphore *semaphore;
     begin();
@@ -48,14 +48,14 @@ static int release_once(void *semaphore)
     return tn_semaphore_release(semaphore) == TN_ERR_INVALID ? 0 : 1;
 }
 
-TN_TEST(an_owned_semaphore_that_anybody_releases_takes_the_permit_from_who_has_it)
+TN_TEST(with_any_releases_a_release_takes_another_holders_permit)
 {
     tn_semaphore *semaphore, *none;
     begin();
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1,
                                   TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, &semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
-    assert_non_null(strstr(tn_error_detail(), "nobody holds"));
+    assert_non_null(strstr(tn_error_detail(), "no process holds a permit"));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_once, semaphore));
     assert_int_equal(tn_semaphore_count(semaphore), 1);
@@ -77,7 +77,7 @@ static int take_two_and_end(void *semaphore)
     return 0; /* without a word: as good as killed */
 }
 
-TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
+TN_TEST(the_permits_of_a_dead_owner_go_to_those_that_wait)
 {
     tn_semaphore *semaphore;
     begin();
@@ -116,7 +116,7 @@ TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
     finish();
 }
 
-TN_TEST(a_word_of_one_permit_that_makes_no_sense_is_corrupt)
+TN_TEST(a_damaged_word_of_one_permit_is_corrupt)
 {
     tn_semaphore *semaphore;
     begin();
@@ -129,7 +129,7 @@ TN_TEST(a_word_of_one_permit_that_makes_no_sense_is_corrupt)
     finish();
 }
 
-TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
+TN_TEST(closing_the_last_handle_gives_its_permits_back)
 {
     tn_semaphore *keeper, *semaphore;
     struct tnt_signal is_there = tnt_signal_open();
@@ -190,7 +190,7 @@ static int acquire_one_and_release(void *semaphore)
     return 0;
 }
 
-TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
+TN_TEST(the_only_permit_survives_a_kill_of_owner_or_reaper)
 {
     static const char *const points[] = {"semaphore_one_taken", "semaphore_released"};
     tn_semaphore *semaphore;
@@ -210,7 +210,7 @@ TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
     finish();
 }
 
-TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed)
+TN_TEST(no_permit_is_lost_or_made_wherever_a_recoverer_is_killed)
 {
     static const char *const points[] = {
         "semaphore_reclaim_announced", "semaphore_reclaim_uncounted", "semaphore_reclaim_given",
@@ -231,7 +231,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
     finish();
 }
 
-TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
+TN_TEST(a_recount_that_live_threads_delay_is_done_later)
 {
     tn_semaphore *semaphore;
     begin();
@@ -260,7 +260,7 @@ static int acquire_and_release_for_ever(void *semaphore)
     return 0;
 }
 
-TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones, 60)
+TN_TEST_WITHIN(permits_add_up_after_random_kills_among_busy_owners, 60)
 {
     enum { KILLS = 60 };
     tn_semaphore *semaphore;

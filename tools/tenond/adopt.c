@@ -146,7 +146,7 @@ static int add(struct tenond *t, int control_fd, int arena_fd, int level)
         tni_segment_detach(&segment);
         return 0;
     }
-    if (tni_manager_is_in_office(&segment)) /* I5 */
+    if (tni_manager_has_other(&segment)) /* I5 */
         status = tni_fail(TN_ERR_MANAGER, "another tenond manages it");
     if (status == 0 && name[0] != 0)
         status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);

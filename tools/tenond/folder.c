@@ -110,7 +110,7 @@ static bool is_replaced(const struct tenond *t, const struct tenond_domain *d)
 {
     const struct tni_segment *s = &d->domain->segment;
     return !has_office(d) && atomic_load(&s->header->runtime) != t->runtime &&
-           tni_manager_is_in_office(s);
+           tni_manager_has_other(s);
 }
 
 /* If the other tenond lacks a seat or descriptors, the caller tries again at the next check. */

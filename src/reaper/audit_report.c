@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit: report what is wrong, once it has stayed wrong for long enough. */
+/* audit_report: report a discrepancy, and tell a lasting one from an operation in progress. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 
 enum { SENTENCE_BYTES = 512, PAUSE_NS = 2 * 1000 * 1000 };
 
-void tni_audit_say(struct tni_audit *a, bool repaired, const char *format, ...)
+void tni_audit_report(struct tni_audit *a, bool repaired, const char *format, ...)
 {
     char sentence[SENTENCE_BYTES];
     va_list arguments;
@@ -18,12 +18,12 @@ void tni_audit_say(struct tni_audit *a, bool repaired, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    /* Names and paths are as shared memory has them: nothing that a terminal would obey. */
+    /* Names and paths come from shared memory: remove what a terminal would obey. */
     tni_text_clean(sentence);
     a->stop = a->each(sentence, repaired, a->context);
 }
 
-bool tni_audit_stays(struct tni_audit *a, tni_audit_wrong_fn *wrong, const void *subject)
+bool tni_audit_stays_wrong(struct tni_audit *a, tni_audit_wrong_fn *wrong, const void *subject)
 {
     enum { TRIES = 25, FEW_TRIES = 2, PATIENT = 32 };
     bool is_patient = a->stayed < PATIENT;
