@@ -43,7 +43,7 @@ STRUCTS = [
     ("tni_slot", "src/layout/layout.h"),
     ("tni_ticket", "src/layout/layout.h"),
     ("handle_head", "src/share/handle.c"),
-    ("packet_head", "src/tensor/outside.c"),
+    ("packet_head", "src/tensor/packet.c"),
     ("tni_request", "src/reaper/reaper.h"),
     ("tni_reply", "src/reaper/reaper.h"),
 ]

@@ -218,9 +218,17 @@ static uint32_t find_key(const tn_tensor *t, const char *key,
     return keys;
 }
 
-static int begin_metadata(tn_tensor *t, const char *key, size_t length, const void *bytes,
-                          size_t size_bytes, struct tni_attribute_edit *ret_edit)
+struct value {
+    const void *bytes; /* NULL: the key is removed */
+    size_t size_bytes;
+};
+
+/* @param length  of the key */
+static int begin_metadata(tn_tensor *t, const char *key, size_t length, struct value value,
+                          struct tni_attribute_edit *ret_edit)
 {
+    const void *bytes = value.bytes;
+    size_t size_bytes = value.size_bytes;
     const struct tni_attribute *old;
     uint32_t keys = find_key(t, key, &old);
     bool is_gone = bytes == NULL && size_bytes == 0;
@@ -251,7 +259,8 @@ int tn_tensor_set_metadata(tn_tensor *t, const char *key, const void *bytes, siz
     if (key == NULL || key[0] == '\0')
         return tni_fail(TN_ERR_INVALID, "the metadata key is NULL or empty");
     if ((status = check_text("the metadata key", key, SIZE_MAX, KEY_MAX_BYTES, &length)) != 0 ||
-        (status = begin_metadata(t, key, length, bytes, size_bytes, &edit)) != 0)
+        (status = begin_metadata(t, key, length, (struct value){bytes, size_bytes}, &edit)) !=
+            0)
         return status;
     if (edit.payload != NULL) {
         memcpy(edit.payload, key, length);

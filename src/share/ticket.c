@@ -2,18 +2,23 @@
 /*
  * share: tickets and handles.
  *
- * Nouns: ticket (a record in the domain that owns one reference), handle (bytes that name one).
+ * Nouns: ticket (a record in the domain that owns one reference), handle (bytes that name
+ * one).
  * I1  A LIVE ticket owns exactly one reference, however many uses are left. In every other
- * state a ticket owns none, and is no record. I2  The word of a ticket changes by CAS, except
- * that the maker of a MAKING ticket stores it. Each MAKING raises the generation. So a CAS that
- * succeeds from a LIVE word proves that the fields read before the CAS belonged to that life of
- * the ticket. I3  While a ticket is LIVE, its fields do not change, except that expires_ns may
- * change once, from BOUND to a time. I4  A ticket becomes a record, or stops to be one, only
- * while a thread announces the block. If a recount runs meanwhile, the version of the block
- * changes, and the recount is repeated. I5  Before a ticket becomes MAKING, the maker's row of
- * issues marks the ticket's group. So the reaper checks only marked groups of a dead seat's
- * row. Only the reaper clears a mark. Callers: handle.c; tenond and survivors (expire); reaper
- * (reclaim_seat, records); inspect. What a death leaves, and what the reaper does with it:
+ *     state a ticket owns none, and is no record.
+ * I2  The word of a ticket changes by CAS, except that the maker of a MAKING ticket stores
+ *     it. Each MAKING raises the generation. So a CAS that succeeds from a LIVE word proves
+ *     that the fields read before the CAS belonged to that life of the ticket.
+ * I3  While a ticket is LIVE, its fields do not change, except that expires_ns may change
+ *     once, from BOUND to a time.
+ * I4  A ticket becomes a record, or stops to be one, only while a thread announces the block.
+ *     If a recount runs meanwhile, the version of the block changes, and the recount is
+ *     repeated.
+ * I5  Before a ticket becomes MAKING, the maker's row of issues marks the ticket's group. So
+ *     the reaper checks only marked groups of a dead seat's row. Only the reaper clears a
+ *     mark.
+ * Callers: handle.c; tenond and survivors (expire); reaper (reclaim_seat, records); inspect.
+ * What a death leaves, and what the reaper does with it:
  *   after the ticket was taken      a MAKING ticket: tni_ticket_reclaim_seat() frees it
  *   after the count went up         the same, and a count one too high, announced: a recount
  *   pinned, the use not taken       a count one too high, announced, perhaps on a FREE block

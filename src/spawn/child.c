@@ -3,26 +3,29 @@
  * spawn: child processes and groups. Fork servers and pools have cards of their own, in
  * server.c and pool.c.
  *
- * Nouns: child (a process, seen from its parent), group (children that end together), message.
- * I1  The parent has two descriptors for a child until it collects it: its pidfd, and the read
- *     end of its message pipe. The parent signals and waits through the pidfd where it can.
+ * Nouns: child (a process, seen from its parent), group (children that end together),
+ * message.
+ * I1  The parent has two descriptors for a child until it collects it: its pidfd, and the
+ *     read end of its message pipe. The parent signals and waits through the pidfd where it
+ *     can.
  * I2  No child that this room starts inherits the descriptors of a sibling.
  * I3  Unless it is detached, a child ends with its parent. Two independent mechanisms see to
- * it: the kernel's death signal, and the child's seat, which names the parent: a process that
- *     reclaims the parent kills the child.
- * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it has ended.
+ *     it: the kernel's death signal, and the child's seat, which names the parent: a process
+ *     that reclaims the parent kills the child.
+ * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it has
+ *     ended.
  * I5  After the first failure of a child the other children of the group are ended, and the
  *     group keeps reporting that failure. A child that the group ended does not count.
  * I6  If the kernel cannot state the end of a child (SIGCHLD is ignored, or other code waited
  *     for it), the exit code comes from the child's last message. Without one the end is not
  *     known, and does not count as a failure.
  * I7  fork() may copy this process inside of a call. If the program's hook forked, the call
- * ends with TN_ERR_INVALID in the copy as soon as the hook returns. Because another thread may
- *     fork, code clears the variable that names a descriptor or an object before it closes or
- *     frees it, so that a copy does not close or free it again.
- * Callers: the user. If the parent dies, its children end (I3), also one that is just starting:
- * it checks for the parent after it set up each mechanism. If a child dies, the parent reclaims
- * the child's seat when it collects the child, or another reaper does.
+ *     ends with TN_ERR_INVALID in the copy as soon as the hook returns. Because another
+ *     thread may fork, code clears the variable that names a descriptor or an object before
+ *     it closes or frees it, so that a copy does not close or free it again.
+ * Callers: the user. If the parent dies, its children end (I3), also one that is just
+ * starting: it checks for the parent after it set up each mechanism. If a child dies, the
+ * parent reclaims the child's seat when it collects the child, or another reaper does.
  */
 #include <signal.h>
 #include <stdio.h>

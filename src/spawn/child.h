@@ -62,7 +62,10 @@ struct tni_origin {
     int32_t pid;
 };
 struct tni_origin tni_child_origin(const struct tn_domain *domain);
-/** In a forked child: run the function and exit. The child owns `message_fd`. */
+/**
+ * In a forked child: run the function and exit. The child owns `message_fd`. Six parameters:
+ * what to run, in which way, and the two things that bind the child to its parent.
+ */
 void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument, uint32_t flags,
                    const struct tni_origin *origin, int message_fd) __attribute__((noreturn));
 /** Wait until a child reports that it runs. Errors as of tn_process_fork(). */
@@ -98,7 +101,8 @@ struct tni_child_report {
     int32_t pid;
     char text[232];
 };
-/** In a forked child: send the messages of this process to `fd`, and close the parent's pipe.
+/**
+ * In a forked child: send the messages of this process to `fd`, and close the parent's pipe.
  */
 void tni_message_set(int fd);
 /** In a forked child: send the first message. TN_ERR_CLOSED: the parent does not read it. */
@@ -112,7 +116,8 @@ void tni_message_end(int exit_code);
  * @return the exit code in the message, or -1
  */
 int tni_message_read(int fd, char *text, size_t size_bytes);
-/** Flush standard output and standard error, so that a fork does not duplicate their buffers.
+/**
+ * Flush standard output and standard error, so that a fork does not duplicate their buffers.
  */
 void tni_message_flush(void);
 

@@ -5,25 +5,29 @@
  * Nouns: job, result, worker, board (pool.h), attempt, early end (of a worker that began no
  * job).
  * I1  A job is under way from its push until its result is filed. At most `limit` jobs are
- * under way, and both queues have room for more, so owner and workers never wait for room in a
- *     queue that only the other side can empty. A call that submits jobs also files results.
- *     Before the owner waits, it copies the bytes of all unfetched results to private memory.
+ *     under way, and both queues have room for more, so owner and workers never wait for room
+ *     in a queue that only the other side can empty. A call that submits jobs also files
+ *     results. Before the owner waits, it copies the bytes of all unfetched results to
+ *     private memory.
  * I2  A job has one result: the first that arrives while the job is under way. Later results
  *     with the same id are dropped.
- * I3  A worker acknowledges a job after it pushed the result. So the death of a worker loses no
- *     job: the queue delivers it again (queue.h, TN_QUEUE_LEASE), or its result is there.
- * I4  The queue counts how often a job was started. A worker that pops a job which was started
- *     too often pushes a result that says so. The board only adds which worker had the job.
- * I5  If the tensors of a job or of its result are lost, the job still gets a result that says
- *     so. If a message cannot be read, its job is not known at first: once the queue of jobs
- * and then the queue of results are empty, every job that is still under way is lost. I6
- * Workers that end before they begin a job are not replaced for ever: if `early_ends` in a row
- * reaches a limit, no worker is started again. I7  A fork server that does not answer delays
- * one call, for `patience_ns` or until the program's hook ends the wait. The pool asks it for
- * no other worker before it has answered, and then waits twice as long, up to a limit, until a
- * worker was started. Callers: the user. If the owner dies, its workers end (child.c, I3), and
- * the reaper gives back its queues, the board and the messages in them. The death of a worker:
- * see pool_worker.c.
+ * I3  A worker acknowledges a job after it pushed the result. So the death of a worker loses
+ *     no job: the queue delivers it again (queue.h, TN_QUEUE_LEASE), or its result is there.
+ * I4  The queue counts how often a job was started. A worker that pops a job which was
+ *     started too often pushes a result that says so. The board only adds which worker had
+ *     the job.
+ * I5  If the tensors of a job or of its result are lost, the job still gets a result that
+ *     says so. If a message cannot be read, its job is not known at first: once the queue of
+ *     jobs and then the queue of results are empty, every job that is still under way is
+ *     lost.
+ * I6  Workers that end before they begin a job are not replaced for ever: if `early_ends` in
+ *     a row reaches a limit, no worker is started again.
+ * I7  A fork server that does not answer delays one call, for `patience_ns` or until the
+ *     program's hook ends the wait. The pool asks it for no other worker before it has
+ *     answered, and then waits twice as long, up to a limit, until a worker was started.
+ * Callers: the user. If the owner dies, its workers end (child.c, I3), and the reaper gives
+ * back its queues, the board and the messages in them. The death of a worker: see
+ * pool_worker.c.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -33,13 +37,7 @@
 
 #include "spawn/pool.h"
 
-enum {
-    MAX_WORKERS = 1024,
-    MAX_CAPACITY = 1 << 18,
-    DEFAULT_CAPACITY = 256,
-    DEFAULT_ATTEMPTS = 3,
-    ROOM_SLICE_NS = 1000 * 1000
-};
+enum { ROOM_SLICE_NS = 1000 * 1000 };
 
 /* ---- results ----------------------------------------------------------------------------- */
 
@@ -363,144 +361,7 @@ tn_pool *tn_pool_close(tn_pool *pool)
     return NULL;
 }
 
-/* ---- making ------------------------------------------------------------------------------ */
-
-static int read_options(const tn_pool_options *options, tn_pool_fn *run,
-                        tn_pool_options *ret_options)
-{
-    tn_pool_options o = {0};
-    int status = tni_take_options("tn_pool_options", options, sizeof o, &o);
-    if (status != 0)
-        return status;
-    o.workers = o.workers != 0 ? o.workers : TNI_MIN(tni_os_cpu_count(), (uint32_t)MAX_WORKERS);
-    o.attempts = o.attempts != 0 ? o.attempts : DEFAULT_ATTEMPTS;
-    o.capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
-    if (o.reserved != 0 || o.start > TN_START_FORKSERVER || o.workers > MAX_WORKERS ||
-        o.capacity > MAX_CAPACITY)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "a pool cannot have %u workers, a capacity of %u jobs and the start method %u",
-            o.workers, o.capacity, o.start);
-    if (o.start == TN_START_SPAWN ? o.argv == NULL || o.argv[0] == NULL || run != NULL
-                                  : run == NULL)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "a pool needs either a function or, with TN_START_SPAWN, a program in argv");
-    if ((o.start == TN_START_FORKSERVER) != (o.server != NULL))
-        return tni_fail(TN_ERR_INVALID,
-                        "a pool needs a fork server with TN_START_FORKSERVER, and only then");
-    *ret_options = o;
-    return 0;
-}
-
-/* Copy a list of strings. The copy has one free entry more. */
-static char **copy_strings(const char *const *strings, size_t *ret_count)
-{
-    size_t count = 0;
-    while (strings != NULL && strings[count] != NULL)
-        count++;
-    char **copy = calloc(count + 2, sizeof copy[0]);
-    for (size_t i = 0; copy != NULL && i < count; i++)
-        if ((copy[i] = strdup(strings[i])) == NULL) {
-            free_strings(copy);
-            return NULL;
-        }
-    *ret_count = count;
-    return copy;
-}
-
-/* Make the private part of a pool. */
-static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
-                     struct tn_pool **ret_pool)
-{
-    size_t count;
-    struct tn_pool *pool = calloc(1, sizeof *pool);
-    if (pool == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool");
-    pool->domain = domain;
-    tni_process_keep(domain);
-    pool->owner_pid = tni_os_pid();
-    pool->worker_count = o->workers;
-    pool->start = o->start;
-    pool->limit = o->capacity;
-    pool->server = o->server;
-    pool->pass.attempts = o->attempts;
-    pool->patience_ns = TNI_POOL_SERVER_WAIT_NS;
-    pool->workers = calloc(o->workers, sizeof pool->workers[0]);
-    pool->pids = calloc(o->workers, sizeof pool->pids[0]);
-    pool->fds = calloc(o->workers, sizeof pool->fds[0]);
-    pool->argv = copy_strings(o->argv, &count);
-    pool->environment = copy_strings(o->environment, &pool->environment_count);
-    *ret_pool = pool;
-    if (pool->workers == NULL || pool->pids == NULL || pool->fds == NULL ||
-        pool->argv == NULL || pool->environment == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool of %u workers",
-                        o->workers);
-    return 0;
-}
-
-/*
- * I1: besides what is under way, leases whose result was filed already, of workers old and new.
- */
-static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
-{
-    tn_queue_options queue = {.struct_size = sizeof queue,
-                              .capacity = o->capacity + 2 * o->workers + 2,
-                              .inline_bytes = o->inline_bytes,
-                              .policy = TN_QUEUE_LEASE};
-    tn_queue_options boards = {.struct_size = sizeof boards, .capacity = o->workers};
-    int64_t shape[2] = {o->workers, TNI_POOL_ROW};
-    int status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->jobs);
-    queue.policy = TN_QUEUE_REDELIVER;
-    if (status == 0)
-        status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->results);
-    if (status == 0)
-        status = tn_queue_open(pool->domain, NULL, &boards, 0, &pool->boards);
-    if (status == 0)
-        status = tn_queue_attach(pool->jobs, TN_PRODUCER);
-    if (status == 0)
-        status = tn_queue_attach(pool->results, TN_CONSUMER);
-    if (status == 0)
-        status = tn_tensor_create(pool->domain, TN_UINT64, 2, shape,
-                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
-                                  &pool->board);
-    if (status != 0)
-        return status;
-    pool->pass.jobs = tn_object_id(pool->jobs);
-    pool->pass.results = tn_object_id(pool->results);
-    pool->pass.boards = tn_object_id(pool->boards);
-    return 0;
-}
-
-int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn *run,
-                   void *context, tn_pool **ret_pool)
-{
-    tn_pool_options o;
-    struct tn_pool *pool = NULL;
-    struct tni_wait wait = {.deadline_ns = TNI_FOREVER};
-    if (domain == NULL || ret_pool == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain or ret_pool is NULL");
-    int status = tni_process_check(domain);
-    if (status == 0)
-        status = read_options(options, run, &o);
-    if (status == 0)
-        status = make_pool(domain, &o, &pool);
-    if (status == 0) {
-        pool->run = run;
-        pool->context = context;
-        status = make_shared(pool, &o);
-    }
-    for (uint32_t i = 0; status == 0 && i < o.workers; i++)
-        status = tni_pool_start_worker(pool, i, &wait);
-    if (status == 0) {
-        *ret_pool = pool;
-        return 0;
-    }
-    char detail[256];
-    snprintf(detail, sizeof detail, "%s", tn_error_detail());
-    tn_pool_close(pool);
-    return tni_fail(status, "%s", detail);
-}
+/* ---- what it is ---------------------------------------------------------------------- */
 
 int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info)
 {

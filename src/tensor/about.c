@@ -118,7 +118,8 @@ bool tni_tensor_is_read_only(const tn_tensor *tensor)
 static const char *path_of(const struct tni_storage *s)
 {
     if (s->outside != 0)
-        return ((const struct tni_mapping *)s->context)->path; /* struct outside in outside.c */
+        return ((const struct tni_mapping *)s->context)
+            ->path; /* struct tni_outside in outside.h */
     return s->mapping != NULL ? s->mapping->path : NULL;
 }
 

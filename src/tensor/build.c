@@ -47,8 +47,9 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        : tni_shape_count(ndim, shape, ret_size->item_bytes, &ret_size->count);
 }
 
+/* `t` is NULL if its allocation failed: TN_ERR_NO_MEMORY. */
 static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                const struct tni_size *size, tn_tensor **ret_tensor)
+                const struct tni_size *size)
 {
     if (t == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a tensor of %d axes", ndim);
@@ -62,7 +63,6 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
     for (int32_t i = 0; i < ndim; i++)
         t->extents[i] = shape[i];
     tni_shape_row_major(ndim, t->extents, tni_tensor_steps(t));
-    *ret_tensor = t;
     return 0;
 }
 
@@ -71,8 +71,12 @@ int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndi
 {
     struct tni_size size;
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
-    return status != 0 ? status
-                       : fill(alloc_both(thread, ndim), dtype, ndim, shape, &size, ret_tensor);
+    if (status != 0)
+        return status;
+    tn_tensor *t = alloc_both(thread, ndim);
+    if ((status = fill(t, dtype, ndim, shape, &size)) == 0)
+        *ret_tensor = t;
+    return status;
 }
 
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -85,7 +89,11 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
             return status;
         size = &measured;
     }
-    return fill(alloc_both(NULL, ndim), dtype, ndim, shape, size, ret_tensor);
+    tn_tensor *t = alloc_both(NULL, ndim);
+    int status = fill(t, dtype, ndim, shape, size);
+    if (status == 0)
+        *ret_tensor = t;
+    return status;
 }
 
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
@@ -95,8 +103,8 @@ int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
     if (status != 0)
         return status;
-    tn_tensor *v;
-    if ((status = fill(alloc_view(base, ndim), dtype, ndim, shape, &size, &v)) != 0)
+    tn_tensor *v = alloc_view(base, ndim);
+    if ((status = fill(v, dtype, ndim, shape, &size)) != 0)
         return status;
     if (TNI_UNLIKELY(base->attributes != NULL) &&
         (status = tni_attributes_inherit(v, base)) != 0) {

@@ -50,6 +50,7 @@ int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndi
  * Make a tensor in a domain, which the caller fills and then completes by tni_ref_finish().
  * Options and errors as of tn_tensor_create().
  */
+/* Seven parameters: those of tn_tensor_create() (tensor.c), and one more result. */
 int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
                             const int64_t *shape, const tn_tensor_options *options,
                             bool *ret_is_zero, tn_tensor **ret_tensor);

@@ -40,19 +40,30 @@ static void insert_axis(struct plan *p, int64_t size, int64_t to_step, int64_t f
     p->from_step[at] = from_step;
 }
 
-static void make_plan(struct plan *p, int32_t ndim, const int64_t *shape, size_t item_bytes,
-                      void *to, const int64_t *to_strides, const void *from,
-                      const int64_t *from_strides)
+/* One end of a copy: the first element, and strides in elements. */
+struct end {
+    uint8_t *data;
+    const int64_t *strides;
+};
+
+static struct end end_of(const tn_tensor *t)
 {
+    return (struct end){tn_tensor_data(t), tni_tensor_strides(t)};
+}
+
+/* Plan a copy of elements with the type and shape of `like`. */
+static void make_plan(struct plan *p, const tn_tensor *like, struct end to, struct end from)
+{
+    const int64_t *shape = like->extents;
     p->ndim = 0;
-    p->to = to;
-    p->from = from;
-    p->item_bytes = item_bytes;
-    for (int32_t i = 0; i < ndim; i++) {
+    p->to = to.data;
+    p->from = from.data;
+    p->item_bytes = like->item_bytes;
+    for (int32_t i = 0; i < like->ndim; i++) {
         if (shape[i] == 1)
             continue;
-        int64_t to_step = to_strides[i] * (int64_t)item_bytes;
-        int64_t from_step = from_strides[i] * (int64_t)item_bytes;
+        int64_t to_step = to.strides[i] * (int64_t)p->item_bytes;
+        int64_t from_step = from.strides[i] * (int64_t)p->item_bytes;
         if (to_step < 0) {
             p->to += (shape[i] - 1) * to_step;
             p->from += (shape[i] - 1) * from_step;
@@ -69,9 +80,12 @@ static void make_plan(struct plan *p, int32_t ndim, const int64_t *shape, size_t
     for (int64_t i = 0; i < count; i++)                                                        \
     memcpy(to + i * to_step, from + i * from_step, (bytes))
 
-static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t from_step,
-                      int64_t count, size_t item_bytes)
+/* Copy a line along the last axis. pre: there is one */
+static void copy_line(const struct plan *p, uint8_t *to, const uint8_t *from)
 {
+    int64_t to_step = p->to_step[p->ndim - 1], from_step = p->from_step[p->ndim - 1];
+    int64_t count = p->shape[p->ndim - 1];
+    size_t item_bytes = p->item_bytes;
     if (to_step == (int64_t)item_bytes && from_step == to_step) {
         memcpy(to, from, (size_t)count * item_bytes);
         return;
@@ -110,8 +124,7 @@ static void run_plan(const struct plan *p)
         return;
     }
     for (;;) {
-        copy_line(to, p->to_step[line], from, p->from_step[line], p->shape[line],
-                  p->item_bytes);
+        copy_line(p, to, from);
         int32_t axis = line - 1;
         for (; axis >= 0 && ++at[axis] == p->shape[axis]; axis--) {
             at[axis] = 0;
@@ -128,8 +141,7 @@ static void run_plan(const struct plan *p)
 static void copy_apart(const tn_tensor *target, const tn_tensor *source)
 {
     struct plan p;
-    make_plan(&p, target->ndim, target->extents, target->item_bytes, tn_tensor_data(target),
-              tni_tensor_strides(target), tn_tensor_data(source), tni_tensor_strides(source));
+    make_plan(&p, target, end_of(target), end_of(source));
     run_plan(&p);
 }
 
@@ -143,11 +155,10 @@ static int copy_through_buffer(const tn_tensor *target, const tn_tensor *source)
                         "no private memory for %llu bytes of overlapping tensors",
                         (unsigned long long)tni_tensor_size_bytes(source));
     tni_shape_row_major(source->ndim, source->extents, dense);
-    make_plan(&p, source->ndim, source->extents, source->item_bytes, buffer, dense,
-              tn_tensor_data(source), tni_tensor_strides(source));
+    struct end between = {buffer, dense};
+    make_plan(&p, source, between, end_of(source));
     run_plan(&p);
-    make_plan(&p, target->ndim, target->extents, target->item_bytes, tn_tensor_data(target),
-              tni_tensor_strides(target), buffer, dense);
+    make_plan(&p, target, end_of(target), between);
     run_plan(&p);
     free(buffer);
     return 0;

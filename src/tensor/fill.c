@@ -15,6 +15,7 @@ enum { CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 /*
  * Write the bytes from `from` to `to` of a block that this thread made. pre: the quota has room
  */
+/* Six parameters: a range of bytes, and where it goes. */
 static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                        const uint8_t *source, uint64_t from, uint64_t to)
 {
@@ -34,6 +35,7 @@ static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block
 }
 
 /* pre: none of these bytes has memory, and the quota was asked for all of it */
+/* Six parameters, as write_chunk(). */
 static int write_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                         const uint8_t *source, uint64_t from, uint64_t size_bytes)
 {

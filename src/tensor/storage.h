@@ -57,6 +57,7 @@ enum { TNI_LONG_WRITE_BYTES = 64 << 10 };
  * the bytes are copied; where it has none, one write of the kernel allocates and fills the
  * pages. Errors as of tni_ref_alloc().
  */
+/* Six parameters: a range of bytes, how to make the block, and the result. */
 int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t size_bytes,
                        const struct tni_block_about *about, uint64_t deadline_ns,
                        tni_block *ret_block);
@@ -68,6 +69,7 @@ int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t si
  * @param options  from tni_tensor_read_options(); NULL: the strategy of this process
  * @param ret_lacks_other  after a failure: as struct tni_retry has it
  */
+/* Six parameters: a tensor, a range of bytes, options, and a result. */
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
                          uint64_t size_bytes, const tn_tensor_options *options,
                          bool *ret_lacks_other);
@@ -78,6 +80,7 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void
  * deadline of the options. Errors as of tn_tensor_create().
  * @param ret_lacks_other  after a failure: as struct tni_retry has it
  */
+/* Seven parameters, of which three are results. */
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
                    const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other);

@@ -23,6 +23,10 @@
 
 #include "tensor/build.h"
 
+/*
+ * The functions here with more than five parameters pass on those of tn_tensor_create(): a
+ * struct would write them to memory on the hot path.
+ */
 static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        const tn_tensor_options *options, tn_tensor **ret_tensor)
 {

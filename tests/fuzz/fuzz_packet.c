@@ -20,7 +20,7 @@ enum {
     HAS_HASH = 1 << 4,
     IS_CLOSED = 1 << 5,
     IS_LATE = 1 << 6,
-    HEAD = 24, /* outside.c has the wire form */
+    HEAD = 24, /* packet.c has the wire form */
     HASH = 8
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what comes in place of a packet, as outside.c states its form: other bytes on the
+ * Tests: what comes in place of a packet, as packet.c states its form: other bytes on the
  * stream, halves, forgeries, descriptors of something else.
  */
 #include <fcntl.h>

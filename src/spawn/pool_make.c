@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool_make: makes a pool and starts its workers. The invariants are in pool.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spawn/pool.h"
+
+enum {
+    MAX_WORKERS = 1024,
+    MAX_CAPACITY = 1 << 18,
+    DEFAULT_CAPACITY = 256,
+    DEFAULT_ATTEMPTS = 3
+};
+
+static int read_options(const tn_pool_options *options, tn_pool_fn *run,
+                        tn_pool_options *ret_options)
+{
+    tn_pool_options o = {0};
+    int status = tni_take_options("tn_pool_options", options, sizeof o, &o);
+    if (status != 0)
+        return status;
+    o.workers = o.workers != 0 ? o.workers : TNI_MIN(tni_os_cpu_count(), (uint32_t)MAX_WORKERS);
+    o.attempts = o.attempts != 0 ? o.attempts : DEFAULT_ATTEMPTS;
+    o.capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
+    if (o.reserved != 0 || o.start > TN_START_FORKSERVER || o.workers > MAX_WORKERS ||
+        o.capacity > MAX_CAPACITY)
+        return tni_fail(
+            TN_ERR_INVALID,
+            "a pool cannot have %u workers, a capacity of %u jobs and the start method %u",
+            o.workers, o.capacity, o.start);
+    if (o.start == TN_START_SPAWN ? o.argv == NULL || o.argv[0] == NULL || run != NULL
+                                  : run == NULL)
+        return tni_fail(
+            TN_ERR_INVALID,
+            "a pool needs either a function or, with TN_START_SPAWN, a program in argv");
+    if ((o.start == TN_START_FORKSERVER) != (o.server != NULL))
+        return tni_fail(TN_ERR_INVALID,
+                        "a pool needs a fork server with TN_START_FORKSERVER, and only then");
+    *ret_options = o;
+    return 0;
+}
+
+/*
+ * Copy a list of strings. The copy has one free entry more. If memory runs out, the copy holds
+ * the first strings, and its owner frees it. @return whether all were copied
+ */
+static bool copy_strings(const char *const *strings, char ***ret_copy, size_t *ret_count)
+{
+    size_t count = 0;
+    while (strings != NULL && strings[count] != NULL)
+        count++;
+    char **copy = calloc(count + 2, sizeof copy[0]);
+    *ret_copy = copy;
+    *ret_count = count;
+    for (size_t i = 0; copy != NULL && i < count; i++)
+        if ((copy[i] = strdup(strings[i])) == NULL)
+            return false;
+    return copy != NULL;
+}
+
+/* Make the private part of a pool. */
+static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
+                     struct tn_pool **ret_pool)
+{
+    size_t count;
+    struct tn_pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool");
+    pool->domain = domain;
+    tni_process_keep(domain);
+    pool->owner_pid = tni_os_pid();
+    pool->worker_count = o->workers;
+    pool->start = o->start;
+    pool->limit = o->capacity;
+    pool->server = o->server;
+    pool->pass.attempts = o->attempts;
+    pool->patience_ns = TNI_POOL_SERVER_WAIT_NS;
+    pool->workers = calloc(o->workers, sizeof pool->workers[0]);
+    pool->pids = calloc(o->workers, sizeof pool->pids[0]);
+    pool->fds = calloc(o->workers, sizeof pool->fds[0]);
+    bool is_copied = copy_strings(o->argv, &pool->argv, &count);
+    is_copied &= copy_strings(o->environment, &pool->environment, &pool->environment_count);
+    *ret_pool = pool;
+    if (pool->workers == NULL || pool->pids == NULL || pool->fds == NULL || !is_copied)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool of %u workers",
+                        o->workers);
+    return 0;
+}
+
+/*
+ * I1: besides what is under way, leases whose result was filed already, of workers old and new.
+ */
+static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
+{
+    tn_queue_options queue = {.struct_size = sizeof queue,
+                              .capacity = o->capacity + 2 * o->workers + 2,
+                              .inline_bytes = o->inline_bytes,
+                              .policy = TN_QUEUE_LEASE};
+    tn_queue_options boards = {.struct_size = sizeof boards, .capacity = o->workers};
+    int64_t shape[2] = {o->workers, TNI_POOL_ROW};
+    int status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->jobs);
+    queue.policy = TN_QUEUE_REDELIVER;
+    if (status == 0)
+        status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->results);
+    if (status == 0)
+        status = tn_queue_open(pool->domain, NULL, &boards, 0, &pool->boards);
+    if (status == 0)
+        status = tn_queue_attach(pool->jobs, TN_PRODUCER);
+    if (status == 0)
+        status = tn_queue_attach(pool->results, TN_CONSUMER);
+    if (status == 0)
+        status = tn_tensor_create(pool->domain, TN_UINT64, 2, shape,
+                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                  &pool->board);
+    if (status != 0)
+        return status;
+    pool->pass.jobs = tn_object_id(pool->jobs);
+    pool->pass.results = tn_object_id(pool->results);
+    pool->pass.boards = tn_object_id(pool->boards);
+    return 0;
+}
+
+int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn *run,
+                   void *context, tn_pool **ret_pool)
+{
+    tn_pool_options o;
+    struct tn_pool *pool = NULL;
+    struct tni_wait wait = {.deadline_ns = TNI_FOREVER};
+    if (domain == NULL || ret_pool == NULL)
+        return tni_fail(TN_ERR_INVALID, "the domain or ret_pool is NULL");
+    int status = tni_process_check(domain);
+    if (status == 0)
+        status = read_options(options, run, &o);
+    if (status == 0)
+        status = make_pool(domain, &o, &pool);
+    if (status == 0) {
+        pool->run = run;
+        pool->context = context;
+        status = make_shared(pool, &o);
+    }
+    for (uint32_t i = 0; status == 0 && i < o.workers; i++)
+        status = tni_pool_start_worker(pool, i, &wait);
+    if (status == 0) {
+        *ret_pool = pool;
+        return 0;
+    }
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s", tn_error_detail());
+    tn_pool_close(pool);
+    return tni_fail(status, "%s", detail);
+}
