@@ -116,7 +116,9 @@ static int make_ticket(struct tn_domain *d, tni_block block, const tn_handle_opt
     return status;
 }
 
-/* The same, and again after dead processes were reclaimed, while that may free a ticket. */
+/*
+ * Make a ticket; retry after dead processes were reclaimed, as long as that may free tickets.
+ */
 static int insist_on_ticket(struct tn_domain *d, tni_block block,
                             const tn_handle_options *options, struct tni_ticket_name *ret_name)
 {

@@ -55,7 +55,7 @@ int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word);
 uint64_t tni_ticket_expire_with(struct tn_domain *domain, struct tni_thread *thread,
                                 uint64_t now_ns, uint32_t *ret_ended);
 
-/** Give a ticket that is bound to its issuer, who is gone, a time at which it expires. */
+/** Give a ticket that is bound to its issuer, which is gone, a time at which it expires. */
 void tni_ticket_unbind(struct tni_ticket *ticket, uint64_t word, uint64_t now_ns);
 
 /** Load the word with acquire order: then the fields that its maker wrote can be read. */

@@ -35,7 +35,7 @@ void tni_children_forget(void);
 /** Open a pidfd for a child that was just started. On failure the child was killed. */
 int tni_child_watch(struct tn_process *child, int32_t pid);
 /**
- * Collect a child that ends until the deadline. Asks no hook.
+ * Collect a child that ends before the deadline. Does not ask the program's hook.
  * @return 0, TN_ERR_TIMED_OUT, or an error of the system call
  */
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);

@@ -88,7 +88,7 @@ struct tni_jobs {
 
 /** Make room for one more, so that tni_jobs_add() cannot fail. */
 int tni_jobs_reserve(struct tni_jobs *jobs);
-/** The next job, under way. pre: reserved. */
+/** Add a job, which is then under way. pre: tni_jobs_reserve() */
 struct tni_job *tni_jobs_add(struct tni_jobs *jobs);
 /** NULL: none. */
 struct tni_job *tni_jobs_find(const struct tni_jobs *jobs, uint64_t id);
@@ -127,7 +127,7 @@ struct tn_pool {
         may_have_lost; /* a message that could not be read, or a worker that may have had one */
     uint64_t given_up, restarts;
     uint32_t early_ends; /* of workers that began no job, one after the other */
-    uint64_t begun;      /* jobs, by all workers when it was last counted */
+    uint64_t begun;      /* jobs that all workers had begun at the last count */
     uint64_t begun_by_gone;
     tn_process_status last_end;
     int start_status;     /* of the last start, with its sentence */
@@ -140,7 +140,7 @@ struct tn_pool {
 
 /** Fails in another process than that which made the pool. */
 int tni_pool_check(const struct tn_pool *pool);
-/** Ask the program's hook whether to go on. It may fork: as tni_pool_check() in the copy. */
+/** Ask the program's hook whether to go on. In a child that the hook forks: TN_ERR_INVALID. */
 int tni_pool_ask(const struct tn_pool *pool);
 /** File one result. @return as a pop; TN_ERR_TIMED_OUT also when the hook was asked */
 int tni_pool_file_next(struct tn_pool *pool, uint64_t deadline_ns);

@@ -40,7 +40,7 @@ void tni_servers_set_starting(struct tn_forkserver *server);
 void tni_server_tell(struct tn_forkserver *server);
 /** Watch the child of a request that was withdrawn until it is gone (server.c, I5). */
 void tni_server_watch_late(struct tn_forkserver *server, int32_t pid);
-/** Kill the child of a withdrawn request, and collect it if it ends until the deadline. */
+/** Kill the child of a withdrawn request, and collect it if it ends before the deadline. */
 void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns);
 /** Note that no request is in flight. */
 void tni_server_end_request(struct tn_forkserver *server);

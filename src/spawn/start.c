@@ -158,7 +158,7 @@ int tni_child_await_start(struct tn_process *child)
     return tni_fail(TN_ERR_SYSTEM, "process %d ended before it could start", child->pid);
 }
 
-/* @return the child's pid; in the child, it does not return */
+/* Fork the child. @return its pid, or an error; in the child the call does not return */
 static int fork_child(struct tn_process *child, tn_process_fn *run, void *argument)
 {
     struct tni_origin origin = tni_child_origin(child->domain);
@@ -206,7 +206,7 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
 
 /* ---- a program --------------------------------------------------------------------------- */
 
-/* Own variables stand first, so that they win over the user's variables of the same name. */
+/* The variables of this room stand first, so that they win over the user's of the same name. */
 struct variables {
     char own[OWN_VARIABLES][VARIABLE_BYTES];
     const char **list;
@@ -257,7 +257,8 @@ static int start_program(struct tn_process *child, const char *const *argv,
     int status = make_variables(child, message_fd, environment, &variables);
     if (status != 0)
         return status;
-    /* For the time until the program joins the domain, and for a program that never joins. */
+    /* This death signal serves until the program joins the domain, or for good if it never
+     * does. */
     bool ends_with_us =
         (child->flags & TN_PROCESS_DETACHED) == 0 && tni_os_thread_id() == tni_os_pid();
     const int keep_fds[] = {s->control_fd, s->arena_fd, message_fd};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kept: frees the memory of tensors and storages, with TNI_TENSOR_CATCH only later. */
+/* kept: frees tensors and storages. With TNI_TENSOR_CATCH it keeps their memory for a while. */
 #include <stdlib.h>
 
 #include "tensor/build.h"

@@ -92,8 +92,8 @@ struct share_wish {
 };
 
 /*
- * One attempt to move the storage. The mover does not wait for memory: the wait is between two
- * attempts, and another thread or the program's hook may move the storage meanwhile.
+ * Try once to move the storage. The mover does not wait for memory: the caller waits between
+ * two attempts, and another thread or the program's hook may move the storage meanwhile.
  */
 static int attempt_share(struct tn_domain *domain, struct tni_retry *wish)
 {
