@@ -45,7 +45,9 @@ static int tell(const condition *self, long long most)
 {
     const tn_domain *domain = domain_of(self);
     int told = domain == NULL ? -1 : tnp_turns_tell(&self->turns, domain, most);
-    return told > 0 ? tnp_any_lock_wake_on_release(self->lock, self->core) /* C2 */ : told;
+    return told > 0 ? tnp_any_lock_wake_on_release(self->lock,
+                                                   self->core) /* after marking rows (C2) */
+                    : told;
 }
 
 /* ---- wait and notify --------------------------------------------------------------------- */
@@ -77,7 +79,8 @@ static int sleep_until_told(const condition *self, const tnp_turn *turn, tn_dead
 {
     int status = deadline.ns == 0 ? TN_ERR_TIMED_OUT : 0;
     while (status == 0 && !tnp_turn_is_told(turn)) {
-        tn_deadline next_check = tn_deadline_after(CHECK_NS); /* C2 */
+        tn_deadline next_check =
+            tn_deadline_after(CHECK_NS); /* a notifier may have died (C2) */
         bool is_last = deadline.ns <= next_check.ns;
         if (tnp_condition_wait(self->core, self->gate, is_last ? deadline : next_check,
                                &status) < 0)

@@ -241,7 +241,7 @@ def wake_waiters(result: Any) -> None:
 
 
 def job_of(set_length: Any) -> Any:
-    """The job of an iterator whose _set_length() this is."""
+    """The number of the job of a result, given the bound method _set_length() of the result."""
     return set_length.__self__._job
 
 

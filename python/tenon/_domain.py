@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LAST = -1000  # priority at exit: after multiprocessing and its users
 
-# The domain commits memory for them only when they are used.
+# Seats and objects of a domain. The domain commits memory for one when it is first used.
 _MOST_PROCESSES = 1024
 _MOST_OBJECTS = 16384
 
@@ -35,7 +35,7 @@ def _is_gone(domain):
 
 
 def default() -> _core.Domain:
-    """The domain of this process. It is made if there is none."""
+    """The domain of this process. This function makes one if there is none."""
     global _present
     if _is_gone(_present):
         with _lock:

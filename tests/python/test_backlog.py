@@ -281,7 +281,7 @@ def test_a_feeder_ends_when_its_domain_is_closed(closes):
     assert backlog.count == 0
 
 
-def test_an_ended_queue_takes_along_what_waits_for_it(queue):
+def test_an_ended_queue_drops_the_messages_that_wait_for_it(queue):
     backlog = _core.Backlog(queue)
     for i in range(ROOM + 5):
         backlog.put(i)

@@ -118,7 +118,7 @@ def come_to(step, source, target, reached):
 @pytest.mark.parametrize(
     "step", [make, make_and_put, do_nothing, get_and_write, get_and_pass_on], ids=lambda step: step.__name__
 )
-def test_who_is_killed_at_a_step_takes_along_only_what_he_alone_had(context, step):
+def test_a_kill_at_any_step_loses_only_what_that_process_had(context, step):
     before = storages()
     source, target, reached = context.Queue(), context.Queue(), context.Event()
     sent = make_all(0)

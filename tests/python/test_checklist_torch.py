@@ -196,7 +196,7 @@ def drop(queue, count):
         queue.get(timeout=WITHIN_S)
 
 
-def test_a_queue_of_one_carries_state_dicts_to_who_drops_them(peer, strategy):
+def test_a_queue_of_one_carries_state_dicts_that_are_dropped(peer, strategy):
     queue, module = peer.context.Queue(1), torch.nn.Linear(8, 8)
     peer.begin(drop, queue, 40)
     for _ in range(40):

@@ -158,7 +158,7 @@ def test_a_lock_of_a_killed_program_comes_back_and_says_so(place):
     event.close()
 
 
-def test_permits_and_names_are_those_of_who_came_first(place):
+def test_the_first_opener_sets_the_permits_of_a_name(place):
     one = tenon.Semaphore("room", 2, domain=place)
     other = tenon.Semaphore("room", 7, domain=place)
     with one, other:

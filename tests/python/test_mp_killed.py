@@ -394,7 +394,7 @@ def give_up_sending_and_end(barrier, ready, ends):
 
 
 @pytest.mark.parametrize("target", [have_and_end, give_up_sending_and_end])
-def test_a_barrier_outlives_who_ends_well_while_it_is_looked_at(quick, target):
+def test_a_barrier_holds_when_a_child_exits_during_a_check(quick, target):
     barrier = quick.Barrier(2)
     find_dead = synchronize.Barrier._check_for_dead
     came_to = set()
@@ -542,7 +542,7 @@ def test_a_barrier_breaks_in_a_process_of_many_descriptors(fork, many_descriptor
     child.join()
 
 
-def test_who_has_many_descriptors_knows_who_lives(many_descriptors):
+def test_a_process_with_many_descriptors_knows_which_pids_live(many_descriptors):
     child = subprocess.Popen(["sleep", "infinity"])
     try:
         assert _objects.lives(child.pid)
@@ -554,7 +554,7 @@ def test_who_has_many_descriptors_knows_who_lives(many_descriptors):
     assert not _objects.lives(child.pid)
 
 
-def test_a_place_comes_back_wherever_who_starts_a_child_is_killed(fork, looks_at_once):
+def test_a_place_comes_back_wherever_the_starter_is_killed(fork, looks_at_once):
     barrier, done, line = fork.Barrier(2), fork.Event(), 0
     while not done.is_set():
         line += 1

@@ -244,7 +244,7 @@ def test_repr_of_a_lock_that_another_process_released_is_a_free_lock():
     assert repr(lock) == "<Lock(owner=None)>"
 
 
-def test_queues_are_queues_for_who_knows_only_the_standard_librarys():
+def test_isinstance_takes_queues_for_the_standard_librarys():
     context = mp.get_context("fork")
     for kind in "Queue", "JoinableQueue", "SimpleQueue":
         assert isinstance(getattr(context, kind)(), getattr(standard.queues, kind))
@@ -298,7 +298,7 @@ def wait_at(condition, ready):
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_repr_of_a_condition_counts_who_waits(package):
+def test_repr_of_a_condition_counts_waiting_threads(package):
     context = PACKAGES[package].get_context("fork")
     condition, ready = context.Condition(), context.Semaphore(0)
     waiters = [context.Process(target=wait_at, args=(condition, ready)) for _ in range(2)]

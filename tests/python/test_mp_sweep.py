@@ -166,7 +166,7 @@ def test_condition_outlives_waiters(kind, tmp_path):
 
 
 @pytest.mark.parametrize("notify", [notify_one, notify_each])
-def test_condition_outlives_who_notifies(notify, tmp_path):
+def test_a_condition_survives_the_death_of_a_notifier(notify, tmp_path):
     condition = mp.Condition()
     waiters = [Waiter(condition)]
 

@@ -49,7 +49,7 @@ def becomes_readable(reader, core):
     return bool(poll.poll(WAIT_S * 1000)) and core.get(0) == "message"
 
 
-def test_a_queue_wakes_who_waits_though_there_was_no_thread_before(domain, monkeypatch):
+def test_a_queue_wakes_a_waiter_after_no_thread_could_start(domain, monkeypatch):
     def start(thread):
         raise RuntimeError("can't start new thread")
 

@@ -75,7 +75,7 @@ def test_what_cannot_be_carried_is_refused_by_name():
             tenon.asarray(array)
 
 
-def test_inspect_tells_who_holds_what():
+def test_inspect_tells_which_process_holds_a_block():
     kept = tenon.zeros((1000, 1000), "float64")
     report = tenon.inspect()
     block = next(b for b in report.blocks if b["bytes"] == kept.nbytes and b["shape"] == (1000, 1000))

@@ -176,7 +176,7 @@ def test_a_tensor_of_one_domain_is_not_shared_in_another(domain):
         other.close()
 
 
-def test_a_tensor_does_not_move_while_somebody_looks_at_its_memory(domain):
+def test_a_tensor_does_not_move_while_its_memory_is_used(domain):
     tensor = counted((4,))
     with memoryview(tensor) as view:
         with pytest.raises(PermissionError):

@@ -146,7 +146,7 @@ def storage_files():
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_named_storage_has_a_file_as_long_as_somebody_has_it():
+def test_a_named_storage_has_a_file_until_its_last_holder_ends():
     before, strategy = storage_files(), _core.get_strategy()
     queue = FORK.Queue()
     try:
