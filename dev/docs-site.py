@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ABOUT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 # The contents of the site, in the order of its menu. A page that is not there yet is left out.
 CONTENTS = {
-    "Tutorial": ["tutorial", "tutorial-python", "tutorial-c", "tutorial-terminal", "tutorial-exercises"],
+    "Tutorial": ["tutorial", "tutorial-python", "tutorial-c", "tutorial-cpp", "tutorial-terminal", "tutorial-exercises"],
     "Begin": ["install", "overview", "glossary"],
     "Guides": ["guide/queues", "guide/children", "guide/pools", "guide/names", "guide/operations", "guide/bindings",
                "guide/README", "guide/arena", "guide/file_descriptor", "guide/file_system", "guide/costs", "guide/lifetimes",

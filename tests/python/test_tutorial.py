@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of the tutorial, in C and in Python, and the solutions of its exercises: run, mixed, and killed."""
+"""The programs of the tutorial, in C, C++ and Python, and the solutions of its exercises: run, mixed, and killed."""
 
 import os
 import pathlib
@@ -16,8 +16,8 @@ TUTORIAL = pathlib.Path(__file__).resolve().parents[2] / "docs" / "tutorial"
 BUILD = pathlib.Path(os.environ["TENON_LIBRARY"]).parents[1]
 COMPILED = BUILD / "docs" / "tutorial"
 WAIT_S = 60
-BOTH = pytest.mark.parametrize("language", ["c", "python"])
-MIXED = pytest.mark.parametrize("languages", [("c", "c"), ("python", "python"), ("c", "python"), ("python", "c")],
+BOTH = pytest.mark.parametrize("language", ["c", "cpp", "python"])
+MIXED = pytest.mark.parametrize("languages", [("c", "c"), ("python", "python"), ("c", "python"), ("python", "c"), ("cpp", "c"), ("python", "cpp")],
                                 ids="-".join)
 
 
@@ -33,11 +33,11 @@ class Desk:
         self.environment["PYTHONPATH"] = os.pathsep.join(path)
 
     def start(self, language, name, *arguments):
-        compiled = COMPILED / f"tutorial_{name}"
+        compiled = COMPILED / (f"tutorial_{name}" if language == "c" else f"tutorial_{language}_{name}")
         source = next(iter(TUTORIAL.rglob(f"python/{name}.py")), None)
-        if language == "c" and not compiled.exists():
-            pytest.skip("the examples were not compiled")
-        command = [str(compiled)] if language == "c" else [sys.executable, str(source)]
+        if language != "python" and not compiled.exists():
+            pytest.skip(f"the examples in {language} were not compiled")
+        command = [str(compiled)] if language != "python" else [sys.executable, str(source)]
         program = subprocess.Popen([*command, *map(str, arguments)], cwd=self.folder, env=self.environment,
                                    stdout=subprocess.PIPE, text=True)
         self.started.append(program)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tutorial.h: the camera that draws, the network that reads, and what to do about an error. */
+/* tutorial.h, for C and C++: the camera that draws, the network that reads, and what a program
+ * in C does about an error. */
 #ifndef TUTORIAL_H
 #define TUTORIAL_H
 
@@ -81,7 +82,7 @@ static inline finding read_picture(const uint8_t *pixels, int height, int width,
                               dark / (float)(DIGIT_ROWS * DIGIT_COLUMNS - lit_count);
                 if (score > best) {
                     best = score;
-                    found = (finding){digit, top, left};
+                    found.digit = digit, found.top = top, found.left = left;
                 }
             }
     return found;
@@ -89,7 +90,7 @@ static inline finding read_picture(const uint8_t *pixels, int height, int width,
 
 static inline int read_digit(const tn_tensor *frame)
 {
-    return read_picture(tn_tensor_data(frame), HEIGHT, WIDTH, WIDTH).digit;
+    return read_picture((const uint8_t *)tn_tensor_data(frame), HEIGHT, WIDTH, WIDTH).digit;
 }
 
 #endif
