@@ -22,7 +22,7 @@ CONTENTS = {
     "Guides": ["guide/queues", "guide/children", "guide/pools", "guide/names", "guide/operations", "guide/bindings",
                "guide/README", "guide/arena", "guide/file_descriptor", "guide/file_system", "guide/costs", "guide/lifetimes",
                "guide/python-names", "guide/python-multiprocessing", "guide/python-torch", "guide/python-dataloader"],
-    "Reference": ["reference/c/index", "reference/python/index", "errors", "tool", "limits"],
+    "Reference": ["reference/c/index", "reference/cpp", "reference/python/index", "errors", "tool", "limits"],
     "How it works": ["promises", "architecture", "crash", "crash-tables", "layout", "namespaces", "system-calls",
                      "figures", "checklist", "decisions/index"],
     "The project": ["CHANGELOG", "CONTRIBUTING", "style", "SECURITY"],
@@ -86,6 +86,17 @@ def write_decisions(pages, folder):
     (folder / "decisions" / "README.md").unlink()
 
 
+def write_cpp(folder):
+    """The headers of C++ as they are: each class says what it does."""
+    out = ["# The C++ headers", "", "`<tenon/tenon.hpp>` includes them all. Each class calls functions of the C library, whose "
+           "pages say more: [the C library](c/index.rst).", ""]
+    for path in sorted((ROOT / "include" / "tenon").glob("*.hpp")):
+        if path.name != "tenon.hpp":
+            out += [f"## {path.name}", "", "```cpp", path.read_text(encoding="utf-8").rstrip(), "```", ""]
+    (folder / "reference").mkdir(exist_ok=True)
+    (folder / "reference" / "cpp.md").write_text("\n".join(out), encoding="utf-8")
+
+
 def contents(folder):
     out = []
     for caption, names in CONTENTS.items():
@@ -107,6 +118,7 @@ def main():
     shutil.copy(ROOT / "docs" / "conf.py", folder)
     shutil.copy(ROOT / "meson.build", folder / "version.txt")
     write_decisions(pages, folder)
+    write_cpp(folder)
     with (folder / "index.md").open("a", encoding="utf-8") as index:
         index.write(contents(folder))
     listed = {name for names in CONTENTS.values() for name in names} | {"index"}
