@@ -102,13 +102,27 @@ def render(doc, indent):
         if not part.strip():
             continue
         is_code, was_code = was_code, part.startswith("    ")
-        if was_code:
+        section = re.match(r"(\w+)\n-{3,}\n", part)
+        if section:
+            out += render_section(section[1], part[section.end():], pad)
+        elif was_code:
             body = textwrap.indent(textwrap.dedent(part), pad + "   ")
             # A blank line in the code does not end it.
             out += [body, ""] if is_code else [f"{pad}.. code-block:: python", "", body, ""]
         else:
             out += [pad + line for line in escape(part).split("\n")] + [""]
     return out
+
+
+def render_section(title, text, pad):
+    """A section of numpydoc: `name : type` lines, each with an indented text below it."""
+    out = [f"{pad}**{title}**", ""]
+    for head, body in re.findall(r"^(\S.*)\n?((?:^ +.*\n?)*)", text, re.M):
+        name, _, kind = head.partition(" : ")
+        said = " ".join(body.split())
+        words = [f"``{name}``" if kind or title == "Raises" else escape(name), escape(kind), escape(said)]
+        out += [f"{pad}- " + ": ".join(word for word in words if word)]
+    return out + [""]
 
 
 def signature(node):
@@ -188,7 +202,8 @@ def tenon_page():
     assigned = [node for node in package.tree.body if isinstance(node, ast.Assign)]
     public = next(ast.literal_eval(node.value) for node in assigned if ast.unparse(node.targets[0]) == "__all__")
     # What a module writes in Python hides what _core has of that name.
-    sources = [Source(PACKAGE / "_core.pyi"), *(Source(path) for path in sorted(PACKAGE.glob("_[a-z]*.py")))]
+    sources = [Source(PACKAGE / "_core.pyi"), *(Source(path) for path in sorted(PACKAGE.glob("_[a-z]*.py"))
+                                                if not path.name.startswith("_torch"))]
     found = {name: source for source in sources for name in source.nodes if name in public}
     missing = set(public) - found.keys()
     if missing:
