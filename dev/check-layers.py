@@ -14,6 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 MAX_LINES = 1000
+TEST = re.compile(r"^(?:[A-Z][A-Z_]+\((\w+)[,)]| *def test_(\w+))", re.M)  # TN_TEST(name), EACH_STRATEGY(name), ...
+MAX_NAME = 60
 # dev/check-symbols.py looks at the calls themselves; <signal.h> is also the names of signals.
 # kill_point.c ends the process, and is in no release.
 SYSTEM = re.compile(r"^(sys/(?!single_threaded)|linux/|unistd\.h|fcntl\.h|poll\.h|pthread\.h|threads\.h|sched\.h|dirent\.h)")
@@ -97,6 +99,14 @@ def check_files():
             complain(path, f"has {len(lines)} lines: split it")
 
 
+def check_test_names():
+    for path in sorted(p for p in (ROOT / "tests").rglob("*") if p.suffix in (".c", ".cpp", ".py")):
+        for names in TEST.findall(path.read_text(encoding="utf-8")):
+            name = "".join(names)
+            if len(name) > MAX_NAME:
+                complain(path, f"the name of the test {name} has {len(name)} letters, more than {MAX_NAME}")
+
+
 def main():
     rooms = (ROOT / "src" / "LAYERS").read_text(encoding="utf-8").split()
     check_rooms(rooms)
@@ -105,6 +115,7 @@ def main():
     check_tenond(rooms)
     check_python()
     check_files()
+    check_test_names()
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems else 0
 

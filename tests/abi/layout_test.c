@@ -436,7 +436,7 @@ static const uint64_t classes[][6] = {
     {38, 4294967296, 164242653184, 3, 1461184, 1},
 };
 
-TN_TEST(equal_numbers_put_every_class_of_blocks_where_this_version_has_it)
+TN_TEST(blocks_of_equal_numbers_lie_where_this_version_puts_them)
 {
     struct tni_geometry g;
     TN_CHECK_OK(tni_geometry_init(&places[1].limits, places[1].page_bytes, &g));

@@ -83,7 +83,7 @@ static void expect_refused(void)
     assert_int_equal(domains, 1);
 }
 
-TN_TEST(a_domain_of_a_newer_layout_is_refused_as_such_with_and_without_tenond)
+TN_TEST(a_domain_of_a_newer_layout_is_refused_with_that_reason)
 {
     struct newer newer = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open(),
                           tnt_signal_open()};
@@ -145,7 +145,7 @@ TN_TEST(a_tenond_of_another_version_is_named_as_such)
 
 /* ---- a program that was compiled with newer headers -------------------------------------- */
 
-TN_TEST(options_that_a_newer_header_added_are_taken_if_they_are_not_used)
+TN_TEST(unused_options_of_a_newer_header_are_accepted)
 {
     struct {
         tn_domain_options known;
@@ -168,7 +168,7 @@ static tn_domain *open_plain(void)
                                            .flags = TN_DOMAIN_NO_MANAGER});
 }
 
-TN_TEST(options_of_an_older_header_have_the_defaults_for_what_they_lack)
+TN_TEST(fields_that_older_options_lack_have_their_defaults)
 {
     struct {
         size_t struct_size;
@@ -204,7 +204,7 @@ TN_TEST(an_info_of_an_older_header_is_filled_in_as_far_as_it_goes)
     tn_domain_close(domain);
 }
 
-TN_TEST(an_info_of_a_newer_header_is_zero_where_this_library_knows_nothing)
+TN_TEST(an_info_of_a_newer_header_has_zeros_in_the_unknown_fields)
 {
     struct {
         tn_domain_info known;

@@ -102,7 +102,7 @@ static const struct faults_documented *find_documented(const char *function)
     return NULL;
 }
 
-TN_TEST(every_function_of_the_version_script_has_a_row_and_every_row_a_function)
+TN_TEST(each_exported_function_has_a_row_and_each_row_a_function)
 {
     unsigned wrong = 0;
     for (size_t i = 0; i < sizeof documented / sizeof documented[0]; i++)

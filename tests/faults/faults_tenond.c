@@ -156,7 +156,7 @@ static void use_a_domain(void)
     tn_domain_close(domain);
 }
 
-TN_TEST_WITHIN(tenond_serves_or_says_why_not_whatever_call_of_its_start_fails, 240)
+TN_TEST_WITHIN(tenond_starts_or_says_why_at_each_failing_call, 240)
 {
     uint32_t n = 1, variant = 0, failures = 0, ends = 0;
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
@@ -243,7 +243,7 @@ static void check_kept(void)
         tn_tensor_unref(tensor);
 }
 
-TN_TEST_WITHIN(tenond_goes_on_and_keeps_what_it_has_whatever_call_of_a_request_fails, 240)
+TN_TEST_WITHIN(tenond_survives_each_failing_call_of_a_request, 240)
 {
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
     uint32_t n = 1, variant = 0, failures = 0;
@@ -309,7 +309,7 @@ static void await_kept(void)
     }
 }
 
-TN_TEST_WITHIN(the_vault_keeps_all_whatever_call_of_the_start_of_tenond_fails, 240)
+TN_TEST_WITHIN(the_vault_loses_nothing_when_tenond_fails_to_start, 240)
 {
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
     uint32_t n = 1, variant = 0, failures = 0;

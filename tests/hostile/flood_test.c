@@ -302,7 +302,7 @@ static void send_halves(struct house *house, const char *name, bool ends)
     close_many(fds, TNI_COUNT(fds));
 }
 
-TN_TEST_WITHIN(half_requests_and_disconnects_at_each_byte_keep_no_member_waiting, 90)
+TN_TEST_WITHIN(partial_requests_and_disconnects_block_no_member, 90)
 {
     struct house house;
     move_in(&house);
@@ -315,7 +315,7 @@ TN_TEST_WITHIN(half_requests_and_disconnects_at_each_byte_keep_no_member_waiting
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
-TN_TEST_WITHIN(descriptors_where_none_belong_are_closed_and_missing_ones_are_errors, 60)
+TN_TEST_WITHIN(unexpected_descriptors_are_closed_and_missing_ones_refused, 60)
 {
     struct house house;
     move_in(&house);
@@ -383,7 +383,7 @@ TN_TEST_WITHIN(thousands_of_idle_connections_keep_no_member_waiting, 120)
     move_out(&house);
 }
 
-TN_TEST_WITHIN(a_connection_that_says_nothing_is_closed_once_it_was_silent_for_long, 60)
+TN_TEST_WITHIN(a_silent_connection_is_closed_after_its_time_limit, 60)
 {
     struct house house;
     move_in(&house);

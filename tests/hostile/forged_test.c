@@ -37,7 +37,7 @@ static tn_tensor *make(tn_domain *d)
 
 /* ---- loops ------------------------------------------------------------------------------- */
 
-TN_TEST(a_ring_of_slots_that_are_rounds_ahead_is_corrupt_and_no_endless_search)
+TN_TEST(a_ring_whose_slots_are_rounds_ahead_is_corrupt)
 {
     tn_domain *d = tnt_domain(&small);
     tn_queue *q;
@@ -70,7 +70,7 @@ TN_TEST(a_semaphore_whose_count_of_permits_is_huge_is_closed_at_once)
     tn_domain_close(d);
 }
 
-TN_TEST(a_wait_word_that_never_stands_still_does_not_outlast_a_deadline)
+TN_TEST(a_wait_word_that_keeps_changing_ends_no_later_than_deadline)
 {
     tn_domain *d = tnt_domain(&small);
     _Atomic uint32_t word = 1;
@@ -116,7 +116,7 @@ static int sit(void *argument)
     return 0;
 }
 
-TN_TEST(a_claim_on_names_that_is_not_given_back_is_an_error_and_no_hang)
+TN_TEST(a_name_claim_that_is_never_released_is_an_error_not_a_hang)
 {
     tn_domain *d = tnt_domain(&small);
     tn_queue *q, *other;
@@ -202,7 +202,7 @@ TN_TEST(frontiers_that_moved_back_do_not_free_what_tensors_point_at)
     }
 }
 
-TN_TEST(a_message_block_of_more_records_than_it_has_room_for_is_not_read)
+TN_TEST(a_message_block_with_too_many_records_is_not_read)
 {
     tn_domain *d = tnt_domain(&small);
     static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE};
@@ -239,7 +239,7 @@ static bool is_mapped(int32_t pid, const char *name)
     return is_found;
 }
 
-TN_TEST(a_domain_that_overwrote_tenonds_seat_is_let_go_and_others_are_served)
+TN_TEST(tenond_drops_a_domain_that_overwrote_its_seat)
 {
     tn_domain *good, *bad;
     int none = -1;

@@ -7,7 +7,7 @@
  *   joined_at_once    two join and leave where one seat is free, and a third reclaims
  *   looked_at_meanwhile  the same two, and a third looks whether anybody is dead
  *   named_at_once     two make an object of one name, and a third reclaims
- * Who becomes tenond and gives out names is office_model.c.
+ * Who becomes tenond and gives out names is manager_model.c.
  */
 #include "harness/harness.h"
 #include "reaper/reaper.h"
@@ -120,7 +120,7 @@ static void attach_twice(void)
     }
 }
 
-TN_TEST_WITHIN(who_attaches_while_a_domain_is_made_finds_it_whole_or_not_at_all, 600)
+TN_TEST_WITHIN(attaching_during_creation_finds_the_whole_domain_or_none, 600)
 {
     tiny_explore(&(struct model){.name = "attached_early",
                                  .process_count = 2,
@@ -219,7 +219,7 @@ static void check_nobody_reclaimed(void)
                   "nobody is reclaimed who lives");
 }
 
-TN_TEST_WITHIN(nobody_is_reclaimed_who_joins_or_leaves_and_lives, 600)
+TN_TEST_WITHIN(no_live_process_is_reclaimed_while_it_joins_or_leaves, 600)
 {
     tiny_explore(&(struct model){.name = "looked_at_meanwhile",
                                  .process_count = 3,
@@ -325,7 +325,7 @@ static void check_named(void)
                       "what lives is found by its name");
 }
 
-TN_TEST_WITHIN(two_who_make_one_name_make_one_object, 600)
+TN_TEST_WITHIN(two_makers_of_one_name_make_one_object, 600)
 {
     tiny_explore(&(struct model){.name = "named_at_once",
                                  .process_count = 3,
@@ -354,7 +354,7 @@ TN_TEST_WITHIN(a_name_that_is_given_back_can_be_had_again, 600)
 #if !defined(MODEL_NOT_X86)
 static void setup_named_and_woken(void) { setup_named(true); }
 
-TN_TEST_WITHIN(who_waits_to_make_a_name_is_woken_by_who_reclaims, 600)
+TN_TEST_WITHIN(a_reclaimer_wakes_a_process_that_waits_to_make_a_name, 600)
 {
     tiny_explore_at(TINY_FULL, &(struct model){.name = "named_and_woken",
                                                .process_count = 3,

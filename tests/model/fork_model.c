@@ -244,7 +244,7 @@ static void check_all_taken(void)
     model_require(tiny_allocated() == 0, "what nobody has is free");
 }
 
-TN_TEST_WITHIN(a_child_has_what_its_parent_had_whoever_is_killed, 600)
+TN_TEST_WITHIN(a_child_has_its_parents_references_whichever_process_dies, 600)
 {
     tiny_explore_at(TINY_FULL, &(struct model){.name = "inherited",
                                                .process_count = 3,
@@ -255,7 +255,7 @@ TN_TEST_WITHIN(a_child_has_what_its_parent_had_whoever_is_killed, 600)
                                                .invariant = tiny_invariant});
 }
 
-TN_TEST_WITHIN(a_child_without_a_seat_leaves_nothing_whoever_is_killed, 600)
+TN_TEST_WITHIN(a_child_without_a_seat_leaves_nothing_whichever_process_dies, 600)
 {
     tiny_explore(&(struct model){.name = "all_taken",
                                  .process_count = 3,

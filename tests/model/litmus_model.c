@@ -532,7 +532,7 @@ static void tell_end(void)
 {
     model_outcome(model_is_dead(0) ? room->data + 2 * room->more : 63);
 }
-TN_TEST(what_the_dead_wrote_is_there_for_who_sees_the_death)
+TN_TEST(the_writes_of_a_dead_process_are_visible_after_its_death)
 {
     run(&(struct model){.name = "death seen",
                         .process_count = 2,

@@ -131,7 +131,7 @@ static void setup_recoverer_died(void)
     tiny_reclaimed_by(first_dead(), first_dead() + 1);
     tiny_dead_announces(first_dead() + 1, a_block());
 }
-TN_TEST_WITHIN(what_a_dead_recoverer_reclaimed_is_reclaimed_anew, 600)
+TN_TEST_WITHIN(what_a_dead_reclaimer_reclaimed_is_reclaimed_again, 600)
 {
     explore_at(TINY_FULL, "recoverer_died", setup_recoverer_died, check_nothing_left);
 }

@@ -158,7 +158,7 @@ static void pop_held_and_release(void)
     release(a_block());
 }
 
-TN_TEST_WITHIN(counts_hold_while_a_reference_is_passed_to_who_has_one, 600)
+TN_TEST_WITHIN(counts_hold_while_a_reference_goes_to_a_process_with_one, 600)
 {
     tiny_explore_at(TINY_FULL,
                     &(struct model){.name = "passed_by_copy",
@@ -436,7 +436,7 @@ static void to_and_fro(void)
     }
 }
 
-TN_TEST_WITHIN(who_is_about_to_use_a_block_waits_for_its_recount, 600)
+TN_TEST_WITHIN(a_user_of_a_block_waits_for_its_recount, 600)
 {
     tiny_explore_in_order(&(struct model){.name = "let_recount",
                                           .process_count = 2,

@@ -316,7 +316,7 @@ static int pop_each_kind(void *argument)
     return 0;
 }
 
-TN_TEST(attributes_of_one_tensor_arrive_as_they_were_in_a_slot_and_in_a_message_block)
+TN_TEST(attributes_arrive_unchanged_in_a_slot_and_a_message_block)
 {
     struct place place = {.domain = open_domain()};
     TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
@@ -342,7 +342,7 @@ static int pop_all(void *argument)
     return 0;
 }
 
-TN_TEST(attributes_of_many_tensors_and_parts_of_sparse_ones_arrive_in_one_message)
+TN_TEST(one_message_carries_the_attributes_of_many_tensors)
 {
     struct place place = {.domain = open_domain()};
     TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
@@ -370,7 +370,7 @@ static int pass_on(void *argument)
     return 0;
 }
 
-TN_TEST(attributes_arrive_as_they_were_when_a_receiver_passes_them_on_and_ends)
+TN_TEST(attributes_arrive_unchanged_after_a_receiver_forwards_them)
 {
     struct place place = {.domain = open_domain()};
     tn_queue *back;
@@ -391,7 +391,7 @@ TN_TEST(attributes_arrive_as_they_were_when_a_receiver_passes_them_on_and_ends)
     tn_domain_close(place.domain);
 }
 
-TN_TEST(a_part_of_a_sparse_tensor_is_refused_by_name_without_the_others)
+TN_TEST(a_sparse_part_without_the_others_is_refused_by_name)
 {
     struct place place = {.domain = open_domain()};
     tn_tensor *parts[PARTS], *view;
@@ -470,7 +470,7 @@ static int note_uses(const tn_ticket_entry *ticket, void *context)
     return 0;
 }
 
-TN_TEST(a_forged_handle_with_other_attributes_is_a_tensor_or_an_error_that_costs_no_use)
+TN_TEST(a_handle_with_forged_attributes_is_refused_or_a_tensor)
 {
     enum { USES = 1000000, HEAD_BYTES = 48 };
     static uint8_t bytes[TN_HANDLE_MAX_BYTES];
@@ -519,7 +519,7 @@ static int change_own(void *argument)
     return 0;
 }
 
-TN_TEST(a_forked_child_has_the_attributes_of_its_parent_and_changes_its_own_only)
+TN_TEST(a_forked_child_changes_only_its_own_copy_of_attributes)
 {
     struct inherited in;
     tn_domain *domain = open_domain();
@@ -561,7 +561,7 @@ static tn_process *start_program(tn_domain *domain)
     return process;
 }
 
-TN_TEST(attributes_arrive_as_they_were_in_a_program_that_was_executed)
+TN_TEST(attributes_arrive_unchanged_in_an_executed_program)
 {
     struct place place = {.domain = open_domain()};
     TN_CHECK_OK(tn_queue_open(place.domain, "all", NULL, TN_OPEN_NEW, &place.queue));
@@ -604,7 +604,7 @@ static int export_what_arrives(void *argument)
     return 0;
 }
 
-TN_TEST(pinned_memory_arrives_as_plain_memory_and_what_dlpack_cannot_carry_is_refused)
+TN_TEST(a_pinned_tensor_arrives_plain_and_marked)
 {
     static tn_tensor *(*const sent[])(void) = {make_whole_quantized, make_channel_quantized,
                                                make_conjugate, make_pinned};

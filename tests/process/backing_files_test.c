@@ -215,7 +215,7 @@ static int leave_a_child_and_die(void *argument)
     return 1;
 }
 
-TN_TEST(without_tenond_a_child_that_returns_last_takes_the_files_along)
+TN_TEST(without_tenond_the_last_child_removes_the_domains_files)
 {
     int status = 0;
     TN_CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
@@ -226,7 +226,7 @@ TN_TEST(without_tenond_a_child_that_returns_last_takes_the_files_along)
     assert_int_equal(count_files(), 0);
 }
 
-TN_TEST(tenond_that_is_told_to_end_leaves_the_files_of_living_domains)
+TN_TEST(tenond_ended_by_a_signal_leaves_files_of_living_domains)
 {
     begin();
     tn_tensor *t = make(1);
@@ -344,7 +344,7 @@ TN_TEST(what_a_kill_of_everything_left_goes_with_gc_which_names_it)
     munmap(world, sizeof *world);
 }
 
-TN_TEST(gc_leaves_a_file_that_somebody_opened_by_path_and_he_removes_it)
+TN_TEST(gc_leaves_a_file_to_its_holder_by_path_who_removes_it)
 {
     struct world *world = begin_a_world();
     tn_tensor *t = NULL;
@@ -359,7 +359,7 @@ TN_TEST(gc_leaves_a_file_that_somebody_opened_by_path_and_he_removes_it)
     munmap(world, sizeof *world);
 }
 
-TN_TEST(an_ended_domain_leaves_a_file_to_who_opened_it_by_path)
+TN_TEST(an_ended_domain_leaves_a_file_to_its_holder_by_path)
 {
     char path[256];
     d = without_tenond();
@@ -686,7 +686,7 @@ static int make_and_be_killed(void *argument)
     return 1;
 }
 
-TN_TEST(a_file_whose_maker_was_killed_before_it_had_memory_goes_when_there_is_none)
+TN_TEST(a_file_without_memory_of_a_killed_maker_goes_without_tenond)
 {
     char folder[128];
     mount_own(folder, sizeof folder, "size=1m");
@@ -706,7 +706,7 @@ static int make_in_a_domain_and_be_killed(void *argument)
     return make_and_be_killed(argument);
 }
 
-TN_TEST(gc_removes_a_file_whose_maker_was_killed_before_it_had_memory)
+TN_TEST(gc_removes_a_file_without_memory_of_a_killed_maker)
 {
     char folder[128];
     mount_own(folder, sizeof folder, "size=1m");
@@ -750,7 +750,7 @@ TN_TEST(a_folder_for_files_that_is_not_absolute_is_refused)
     setenv("TENON_SHM_DIR", tnt_shm_folder(), 1);
 }
 
-TN_TEST(a_folder_for_files_that_is_not_there_is_an_error_with_a_way_out)
+TN_TEST(a_missing_folder_for_files_is_an_error_with_a_way_out)
 {
     d = without_tenond();
     setenv("TENON_SHM_DIR", "/nowhere/at/all", 1);
@@ -763,7 +763,7 @@ TN_TEST(a_folder_for_files_that_is_not_there_is_an_error_with_a_way_out)
     tn_domain_close(d);
 }
 
-TN_TEST(without_a_descriptor_for_its_file_a_storage_is_an_error_that_names_it)
+TN_TEST(a_file_that_cannot_be_opened_is_an_error_that_names_it)
 {
     struct rlimit before, full;
     d = without_tenond();

@@ -101,7 +101,7 @@ static void expect_what_was_passed_on(void)
     tn_tensor_unref(t);
 }
 
-TN_TEST(a_storage_passes_through_three_processes_of_which_two_have_ended)
+TN_TEST(a_storage_survives_the_end_of_two_of_its_three_holders)
 {
     begin();
     tnt_wait_ok(tnt_fork(make_and_push, &(float){1}));
@@ -168,7 +168,7 @@ TN_TEST(without_tenond_the_descriptor_is_found_in_the_maker)
     close_maker(&maker);
 }
 
-TN_TEST(the_next_tenond_gets_the_descriptors_again_from_who_has_them)
+TN_TEST(the_next_tenond_gets_the_descriptors_from_their_holders)
 {
     begin();
     struct maker maker = open_maker(5, true);
@@ -209,7 +209,7 @@ static int see_to_a_successor(void *argument)
     return 0;
 }
 
-TN_TEST(a_process_that_never_waits_tells_the_next_tenond_when_it_makes_more)
+TN_TEST(a_process_that_never_waits_informs_the_next_tenond)
 {
     begin();
     struct maker helper = open_maker(0, true);
@@ -344,7 +344,7 @@ static int hold_many(void *argument)
     return 0;
 }
 
-TN_TEST_WITHIN(four_thousand_storages_live_under_a_limit_of_1024_descriptors, 60)
+TN_TEST_WITHIN(a_process_with_1024_descriptors_holds_4000_storages, 60)
 {
     begin();
     tnt_wait_ok(tnt_fork(hold_many, &(uint32_t){TN_STRATEGY_ARENA}));
@@ -358,7 +358,7 @@ TN_TEST_WITHIN(four_thousand_storages_live_under_a_limit_of_1024_descriptors, 60
     finish();
 }
 
-TN_TEST(at_the_limit_of_tenond_the_error_names_it_and_the_strategy_that_needs_none)
+TN_TEST(at_tenonds_limit_the_error_names_limit_and_other_strategy)
 {
     enum { LIMIT = 512, MOST = LIMIT };
     static tn_tensor *all[MOST];
@@ -388,7 +388,7 @@ TN_TEST(at_the_limit_of_tenond_the_error_names_it_and_the_strategy_that_needs_no
 
 /* ---- the connection ---------------------------------------------------------------------- */
 
-TN_TEST(a_program_that_closes_the_connection_loses_nothing_of_its_own)
+TN_TEST(a_program_that_closes_the_connection_loses_no_storage)
 {
     begin();
     tn_tensor *first = make(1);
@@ -573,7 +573,7 @@ TN_TEST(deposits_that_are_not_what_they_say_are_refused)
     finish();
 }
 
-TN_TEST(who_asks_on_and_on_and_never_reads_keeps_nobody_waiting)
+TN_TEST(a_client_that_never_reads_answers_blocks_no_other_client)
 {
     begin();
     tn_tensor *t = make(1);

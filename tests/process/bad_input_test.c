@@ -217,7 +217,7 @@ static int inherit_copy(const struct copy *copy)
     return status;
 }
 
-TN_TEST(a_domain_of_another_layout_version_or_with_unknown_parts_is_refused_as_such)
+TN_TEST(a_domain_of_another_layout_or_with_unknown_parts_is_refused)
 {
     tn_domain *d = tnt_domain(&small);
     struct copy copy = copy_domain(d);
@@ -372,7 +372,7 @@ TN_TEST(a_domain_of_another_user_cannot_be_joined)
 
 /* ---- full -------------------------------------------------------------------------------- */
 
-TN_TEST(a_full_table_of_seats_is_an_error_and_has_room_again_when_one_leaves)
+TN_TEST(a_full_table_of_seats_has_room_after_a_leave)
 {
     tn_domain *d = tnt_domain(&small), *others[3], *none = NULL;
     struct tni_segment *s = &d->segment;
@@ -389,7 +389,7 @@ TN_TEST(a_full_table_of_seats_is_an_error_and_has_room_again_when_one_leaves)
     tn_domain_close(d);
 }
 
-TN_TEST(a_full_table_of_blocks_is_an_error_and_has_room_again_when_one_is_freed)
+TN_TEST(a_full_table_of_blocks_has_room_after_a_free)
 {
     enum { MOST = 10000 };
     static tn_tensor *tensors[MOST];
@@ -421,7 +421,7 @@ TN_TEST(a_full_table_of_blocks_is_an_error_and_has_room_again_when_one_is_freed)
     tn_domain_close(d);
 }
 
-TN_TEST(a_used_up_quota_is_an_error_that_states_it_and_ends_a_wait_at_its_deadline)
+TN_TEST(a_used_up_quota_is_stated_and_a_wait_ends_at_its_deadline)
 {
     tn_domain *d = tnt_domain(&small);
     int64_t bytes = 24 * MIB, more_bytes = 12 * MIB, huge = INT64_MAX;
@@ -538,7 +538,7 @@ static int fork_without_descriptors(void *argument)
     return 0;
 }
 
-TN_TEST(a_child_forked_without_a_descriptor_left_has_a_seat_or_knows_that_it_has_none)
+TN_TEST(a_child_forked_without_free_descriptors_knows_its_state)
 {
     tn_domain *d = tnt_domain(&small);
     tnt_wait_ok(tnt_fork(fork_without_descriptors, d));
@@ -561,7 +561,7 @@ static int create_in(const char *folder)
     return status;
 }
 
-TN_TEST(a_runtime_folder_that_cannot_be_used_is_an_error_that_names_it)
+TN_TEST(an_unusable_runtime_folder_is_an_error_that_names_it)
 {
     char path[256];
     assert_int_equal(create_in("/nowhere/at/all"), TN_ERR_NOT_FOUND);

@@ -204,7 +204,7 @@ TN_TEST(a_death_ends_a_poll_in_another_network_namespace)
         tnt_skip("unshare -n is refused to this process");
 }
 
-TN_TEST(a_bell_nearby_is_rung_without_waking_who_watches)
+TN_TEST(ringing_one_bell_wakes_no_watcher_of_a_bell_beside_it)
 {
     struct place *p = open_place(TN_DOMAIN_NO_MANAGER);
     struct pollfd bell = {.events = POLLIN};

@@ -96,7 +96,7 @@ static int fill_and_send_twice(void *argument)
     return 0;
 }
 
-EACH_STRATEGY(a_child_fills_a_tensor_and_its_column_and_sends_one_of_its_own_twice)
+EACH_STRATEGY(a_child_fills_a_tensor_and_sends_one_of_its_own_twice)
 {
     begin_with_tenond(strategy);
     struct talk talk = open_talk(30);
@@ -125,7 +125,7 @@ EACH_STRATEGY(a_child_fills_a_tensor_and_its_column_and_sends_one_of_its_own_twi
 
 /* ---- test_fd_preserve_sharing, test_fs_preserve_sharing ---------------------------------- */
 
-EACH_STRATEGY(a_tensor_its_row_and_its_column_are_still_one_storage_after_a_queue)
+EACH_STRATEGY(a_tensor_its_row_and_its_column_stay_one_storage_in_a_queue)
 {
     begin(strategy);
     tn_tensor *whole = zeros(2, (const int64_t[]){5, 5});
@@ -172,7 +172,7 @@ static int add_and_answer(tn_domain *domain, const tn_pool_job *job, tn_message 
     return 0;
 }
 
-EACH_STRATEGY(the_workers_of_a_pool_write_to_their_arguments_and_return_tensors)
+EACH_STRATEGY(pool_workers_write_to_arguments_and_return_tensors)
 {
     tn_pool_options options = {.struct_size = sizeof options, .workers = 2};
     tn_tensor *arguments[4];
@@ -262,7 +262,7 @@ static int send_and_delete_at_once(void *argument)
     return 0;
 }
 
-EACH_STRATEGY(five_tensors_that_their_producer_deletes_at_once_keep_what_they_have)
+EACH_STRATEGY(five_tensors_deleted_by_their_producer_keep_their_contents)
 {
     tn_tensor *held[5];
     begin_with_tenond(strategy);
@@ -416,7 +416,7 @@ static int write_and_wait_for_an_answer(void *argument)
     return 0;
 }
 
-EACH_STRATEGY(later_writes_are_seen_both_ways_and_the_marks_of_a_tensor_arrive)
+EACH_STRATEGY(later_writes_are_seen_both_ways_and_tensor_flags_arrive)
 {
     static const uint32_t marks[] = {0, TN_REQUIRES_GRAD, TN_STOP_GRADIENT, TN_PARAMETER,
                                      TN_PARAMETER | TN_REQUIRES_GRAD};

@@ -546,7 +546,7 @@ static int make_and_deposit(void *argument)
     return 0;
 }
 
-TN_TEST(a_descriptor_that_its_maker_did_not_live_to_use_goes_from_tenond)
+TN_TEST(tenond_closes_a_descriptor_that_its_maker_never_used)
 {
     struct crash_world w;
     create_with_mortal_tenond(&w, "");
@@ -593,7 +593,7 @@ TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
     tn_domain_close(w.domain);
 }
 
-TN_TEST(who_leaves_closes_the_descriptors_that_it_kept_for_others)
+TN_TEST(leaving_closes_the_descriptors_kept_for_other_members)
 {
     unsigned descriptors = tnt_descriptor_count();
     static const struct crash_op op = {.name = "leaving"};
@@ -620,7 +620,7 @@ static int push_and_await_tenond(void *argument)
     return 0;
 }
 
-TN_TEST(what_was_pushed_away_while_tenond_was_dead_is_given_to_the_next_one)
+TN_TEST(storages_only_in_messages_are_given_to_the_next_tenond)
 {
     struct crash_world w;
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
@@ -633,7 +633,7 @@ TN_TEST(what_was_pushed_away_while_tenond_was_dead_is_given_to_the_next_one)
     end_mortal_world(&w);
 }
 
-TN_TEST(a_descriptor_outlives_its_maker_and_a_tenond_killed_when_it_had_it)
+TN_TEST(a_descriptor_survives_its_maker_and_the_tenond_that_had_it)
 {
     struct crash_world w;
     create_with_mortal_tenond(&w, "tenond_deposit_kept");

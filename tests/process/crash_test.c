@@ -165,7 +165,7 @@ static uint64_t memory_of(const struct crash_world *w)
     return bytes;
 }
 
-TN_TEST(who_is_killed_while_the_kernel_writes_leaves_new_zeros_zero)
+TN_TEST(a_kill_inside_a_kernel_write_leaves_new_zeros_zero)
 {
     enum { DEATHS = 10, GROWN_BYTES = 1 << 20 };
     static const struct crash_op op = {.name = "write_and_wait"};

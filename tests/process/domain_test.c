@@ -105,7 +105,7 @@ static int push_from_a_joined_domain(void *argument)
     return 0;
 }
 
-TN_TEST(who_joins_by_name_shares_memory_with_who_created)
+TN_TEST(joining_by_name_shares_memory_with_the_maker)
 {
     tn_domain *d = create("house", 64 * MIB, 0), *same;
     tn_queue *queue;
@@ -251,7 +251,7 @@ static int hold_and_leave(void *argument)
     return 0;
 }
 
-TN_TEST(who_leaves_gives_everything_back)
+TN_TEST(leaving_gives_everything_back)
 {
     tn_domain *d = create("house", 256 * MIB, 0);
     tnt_wait_ok(tnt_fork(hold_and_leave, d));
@@ -500,7 +500,7 @@ TN_TEST(what_was_freed_is_recycled_warm)
 }
 
 /* What a thread did in another domain first says nothing of this one. */
-TN_TEST(who_leaves_its_second_domain_says_there_what_is_free)
+TN_TEST(leaving_a_second_domain_publishes_its_free_blocks_there)
 {
     enum { BYTES = 4096 };
     tn_domain *first = create(NULL, 64 * MIB, 0), *second = create(NULL, 64 * MIB, 0);
@@ -553,7 +553,7 @@ static int wait_for_memory(void *argument)
     return 0;
 }
 
-TN_TEST(who_waits_for_memory_is_woken_by_another_process_that_frees)
+TN_TEST(a_free_in_another_process_wakes_a_wait_for_memory)
 {
     struct waiting w = {.domain = create(NULL, 32 * MIB, 0), .ready = tnt_signal_open()};
     tn_tensor *tensor;
@@ -587,7 +587,7 @@ static int hold_until_killed(void *argument)
     return 0;
 }
 
-TN_TEST(who_waits_for_memory_gets_that_of_a_killed_process)
+TN_TEST(a_wait_for_memory_gets_that_of_a_killed_process)
 {
     struct waiting w = {.domain = create(NULL, 32 * MIB, 0), .ready = tnt_signal_open()};
     int64_t bytes = 20 * MIB;

@@ -300,7 +300,7 @@ TN_TEST(a_tenond_that_was_stopped_leaves_a_domain_to_its_successor)
     finish();
 }
 
-TN_TEST(a_tenond_whose_files_are_removed_makes_them_anew)
+TN_TEST(tenond_recreates_its_files_when_they_are_removed)
 {
     static const char *const names[] = {TNI_MANAGER_SOCKET, TNI_MANAGER_LOCK};
     begin_in_session("session");
@@ -324,7 +324,7 @@ TN_TEST(a_tenond_whose_files_are_removed_makes_them_anew)
     finish();
 }
 
-TN_TEST(a_killed_tenond_is_replaced_once_its_folder_can_be_used_again)
+TN_TEST(a_killed_tenond_is_replaced_once_its_folder_is_usable)
 {
     begin();
     int32_t old = manager_pid(d);
@@ -413,7 +413,7 @@ static int own_house_elsewhere(void *signal)
     return own_house(signal);
 }
 
-TN_TEST(who_visits_a_domain_of_another_folder_keeps_its_own)
+TN_TEST(joining_a_domain_of_another_folder_keeps_the_own_folder)
 {
     struct tnt_signal signal = tnt_signal_open();
     tn_domain *house = NULL;
@@ -440,7 +440,7 @@ TN_TEST(who_visits_a_domain_of_another_folder_keeps_its_own)
 }
 
 /* The service that made the domain, its tenond and the vault are killed. */
-TN_TEST(who_joins_from_a_session_replaces_the_tenond_of_a_service)
+TN_TEST(a_member_in_a_session_replaces_the_tenond_of_a_service)
 {
     struct tnt_signal signal = tnt_signal_open();
     begin_system();

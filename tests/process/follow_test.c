@@ -81,7 +81,7 @@ static bool ends_within(int fd, int ms)
     return poll(&poll_fd, 1, ms) == 1;
 }
 
-TN_TEST(a_forked_process_that_follows_its_parent_ends_when_that_is_killed)
+TN_TEST(a_forked_process_ends_when_the_parent_it_follows_is_killed)
 {
     struct pair pair = open_pair();
     pid_t follower, leader = tnt_fork(fork_a_follower, &pair);
@@ -95,7 +95,7 @@ TN_TEST(a_forked_process_that_follows_its_parent_ends_when_that_is_killed)
     close_pair(&pair);
 }
 
-TN_TEST(a_process_that_follows_another_member_ends_once_that_is_reclaimed)
+TN_TEST(a_process_ends_once_the_member_it_follows_is_reclaimed)
 {
     struct pair pair = open_pair();
     pair.leader = tnt_fork(pause_for_ever, NULL);
@@ -134,7 +134,7 @@ static int say_seat_and_pause(void *argument)
     return pause_for_ever(NULL);
 }
 
-TN_TEST(a_dead_member_is_not_followed_in_place_of_a_living_one_that_has_its_pid_now)
+TN_TEST(a_dead_member_whose_pid_was_reused_is_not_followed)
 {
     struct pair pair = open_pair();
     struct tn_domain *d = pair.domain;

@@ -426,7 +426,7 @@ static bool is_memory_short(void)
     return is_short;
 }
 
-TN_TEST(a_child_forked_in_a_worker_that_waits_for_memory_is_no_worker)
+TN_TEST(a_child_forked_in_a_waiting_worker_is_no_worker)
 {
     tn_tensor *all[32];
     int64_t bytes = MIB;
@@ -496,7 +496,7 @@ static void fork_when_collected(bool is_pid_fd)
     close_domain(domain);
 }
 
-TN_TEST(a_copy_of_a_child_that_is_being_collected_closes_nothing_twice)
+TN_TEST(a_copy_of_a_collected_child_closes_nothing_twice)
 {
     fork_when_collected(true);
     fork_when_collected(false);

@@ -201,7 +201,7 @@ static int fork_a_child_that_dies_seated(void *argument)
     return 0;
 }
 
-TN_TEST(a_parent_that_wakes_late_does_not_declare_the_next_one_in_its_childs_seat_dead)
+TN_TEST(a_late_parent_does_not_reap_its_childs_reused_seat)
 {
     struct tnt_signal check = tnt_signal_open(), done = tnt_signal_open();
     uint32_t reaped = 0;
@@ -252,7 +252,7 @@ static int close_all_and_share(void *argument)
     return 0;
 }
 
-TN_TEST(a_process_that_closed_all_descriptors_gets_an_error_and_its_own_files_are_left_alone)
+TN_TEST(without_its_descriptors_a_process_fails_and_spares_others)
 {
     char path[] = "/tmp/tenon-fork-test-XXXXXX";
     begin();
@@ -394,7 +394,7 @@ static void *commit_much(void *size)
     return t;
 }
 
-TN_TEST(who_commits_much_stands_aside_and_a_child_has_none_of_it)
+TN_TEST(a_forked_child_has_none_of_its_parents_pending_commits)
 {
     int64_t size = 256 << 20;
     pthread_t thread;
@@ -544,7 +544,7 @@ static void check_whole(const struct inheritance *of)
     TNT_AUDIT(d);
 }
 
-TN_TEST(a_child_that_ran_no_fork_handler_harms_nothing_of_its_parents)
+TN_TEST(a_child_made_without_fork_handlers_cannot_harm_its_parent)
 {
     begin();
     struct inheritance of = open_inheritance();
@@ -687,7 +687,7 @@ static int fail_to_fork_and_die(void *argument)
     return 1;
 }
 
-TN_TEST(who_is_killed_beside_the_seat_of_no_child_leaves_two_to_reclaim)
+TN_TEST(a_death_beside_the_seat_of_a_failed_fork_leaves_two)
 {
     uint32_t reaped;
     begin();

@@ -84,7 +84,7 @@ static int check_family(tn_domain *domain, void *argument)
     return (pid_t)syscall(SYS_gettid) == getpid() ? 0 : 4;
 }
 
-TN_TEST(a_child_of_a_server_is_a_child_of_the_main_process_with_a_seat_of_its_own)
+TN_TEST(a_servers_child_belongs_to_the_main_process_with_a_seat)
 {
     tn_domain *domain = open_domain(8);
     tn_forkserver *server = open_server(domain);
@@ -222,7 +222,7 @@ static int count_descriptors(tn_domain *domain, void *argument)
     return (int)tnt_descriptor_count();
 }
 
-TN_TEST(a_child_of_a_server_has_no_descriptor_of_the_server_or_a_sibling)
+TN_TEST(a_servers_child_has_no_descriptor_of_server_or_sibling)
 {
     tn_domain *domain = open_domain(32);
     tn_process *alone = NULL, *siblings[12];
@@ -334,7 +334,7 @@ TN_TEST(a_child_that_was_killed_as_its_server_was_leaves_no_zombie)
     close_domain(domain);
 }
 
-TN_TEST(a_child_that_dies_before_it_started_is_an_error_and_the_server_goes_on)
+TN_TEST(a_server_goes_on_after_a_child_that_died_at_its_start)
 {
     tn_domain *domain = open_domain(8);
     tn_process *none = NULL;
@@ -391,7 +391,7 @@ static int ask_without_descriptors(void *domain)
     return 0;
 }
 
-TN_TEST(without_a_descriptor_to_spare_fork_fails_and_the_server_goes_on)
+TN_TEST(fork_fails_without_a_descriptor_and_the_server_goes_on)
 {
     tn_domain *domain = open_domain(8);
     tnt_wait_ok(tnt_fork(ask_without_descriptors, domain));
@@ -501,7 +501,7 @@ static int tell_signals(tn_domain *domain, void *argument)
     return (interrupt.sa_handler == SIG_DFL ? 1 : 0) + (user.sa_handler == note_signal ? 2 : 0);
 }
 
-TN_TEST(a_server_survives_what_the_terminal_sends_and_its_children_have_the_old_handlers)
+TN_TEST(a_server_ignores_terminal_signals_and_its_children_do_not)
 {
     tn_domain *domain = open_domain(8);
     signal(SIGUSR1, note_signal);
@@ -651,12 +651,12 @@ TN_TEST(server_and_child_end_when_the_main_process_exits_abruptly)
     family_ends((struct family){.has_exited = true}, 0);
 }
 
-TN_TEST(server_and_child_outlive_the_thread_that_started_them_and_end_with_the_process)
+TN_TEST(server_and_child_survive_the_thread_that_started_them)
 {
     family_ends((struct family){.is_threaded = true}, SIGKILL);
 }
 
-TN_TEST(server_and_child_outlive_a_main_thread_that_exits_alone_and_end_with_the_process)
+TN_TEST(server_and_child_survive_an_exit_of_the_main_thread_only)
 {
     family_ends((struct family){.has_no_main_thread = true}, SIGKILL);
 }
@@ -711,7 +711,7 @@ static pid_t stop_server(tn_forkserver *server)
     return pid;
 }
 
-TN_TEST_WITHIN(a_stopped_server_holds_up_only_who_asks_it, 20)
+TN_TEST_WITHIN(a_stopped_server_delays_only_its_callers, 20)
 {
     tn_domain *domain = open_domain(16);
     tn_forkserver *other = open_server(domain);
@@ -792,7 +792,7 @@ static void give_up_and(enum after_giving_up next)
     close_domain(domain);
 }
 
-TN_TEST(a_child_whose_asker_gave_up_runs_nothing_and_leaves_no_zombie)
+TN_TEST(a_child_whose_caller_gave_up_runs_nothing_and_is_collected)
 {
     give_up_and(ASK_AGAIN);
     give_up_and(CLOSE);
@@ -809,7 +809,7 @@ static int ask_the_same(void *argument)
     return 0;
 }
 
-TN_TEST_WITHIN(the_hook_of_who_waits_for_a_server_may_ask_it, 20)
+TN_TEST_WITHIN(the_hook_of_a_wait_for_a_server_may_call_the_server, 20)
 {
     tn_domain *domain = open_domain(8);
     tn_forkserver *server = open_server(domain);
@@ -828,7 +828,7 @@ static int be_interrupted(void *argument)
 }
 
 /* As Ctrl-C: to every process of the group. The server ignores it, and ends all the same. */
-TN_TEST(nothing_is_left_when_the_whole_group_is_interrupted_or_killed)
+TN_TEST(nothing_is_left_when_the_process_group_is_killed)
 {
     const int numbers[] = {SIGINT, SIGKILL};
     for (size_t i = 0; i < 2; i++) {

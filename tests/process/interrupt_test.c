@@ -568,7 +568,7 @@ static void *end_waiter(void *argument)
 }
 
 /* Sleepers look again every 100 ms; were the signals lost, that alone would take too long. */
-TN_TEST_WITHIN(a_signal_of_a_condition_is_for_who_was_not_interrupted, 60)
+TN_TEST_WITHIN(a_signal_of_a_condition_goes_to_an_uninterrupted_waiter, 60)
 {
     struct tnt_signal waits = tnt_signal_open();
     begin();

@@ -146,7 +146,7 @@ TN_TEST(a_domain_that_leaves_tenond_no_seat_is_not_made)
     assert_non_null(strstr(tn_error_detail(), "one of them for tenond"));
 }
 
-TN_TEST(tenond_is_started_with_the_first_domain_in_a_session_of_its_own)
+TN_TEST(the_first_domain_starts_tenond_in_a_session_of_its_own)
 {
     tn_domain *d = create("first");
     int32_t pid = manager_pid(d);
@@ -191,7 +191,7 @@ static int hold_the_registry(void *argument)
     return 0;
 }
 
-TN_TEST(tenond_ends_what_was_closed_beside_a_stopped_owner_of_the_registry)
+TN_TEST(tenond_ends_objects_closed_beside_a_stopped_registry_owner)
 {
     tn_domain *d = create("d");
     struct member member = open_member(d, 0);
@@ -211,7 +211,7 @@ TN_TEST(tenond_ends_what_was_closed_beside_a_stopped_owner_of_the_registry)
     tn_domain_close(d);
 }
 
-TN_TEST(a_killed_tenond_is_replaced_by_who_waits_and_nothing_is_lost)
+TN_TEST(a_waiting_member_replaces_a_killed_tenond_without_loss)
 {
     tn_domain *d = create("d"), *other = create("other");
     struct member member = open_member(d, 5);
@@ -340,7 +340,7 @@ static void poll_once(tn_domain *d, int fd)
     tn_domain_poll_clear(d);
 }
 
-TN_TEST(who_polls_alone_learns_of_a_death_though_tenond_was_killed)
+TN_TEST(a_lone_poller_learns_of_a_death_after_tenond_was_killed)
 {
     struct tnt_signal is_there = tnt_signal_open();
     tn_domain *d = create("d");
@@ -385,7 +385,7 @@ TN_TEST(a_missing_tenond_is_an_error_that_names_the_path)
     expect_manager_error("/nowhere/tenond");
 }
 
-TN_TEST(a_tenond_that_cannot_be_executed_is_an_error_that_names_the_path)
+TN_TEST(a_tenond_that_cannot_be_executed_is_named_by_its_path)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/not-a-program", tnt_folder());
@@ -410,7 +410,7 @@ TN_TEST(a_tenond_that_listens_and_does_not_answer_is_an_error_too)
     TN_CHECK_OK(tni_os_file_remove(TNI_MANAGER_SOCKET));
 }
 
-TN_TEST(a_tenond_of_another_version_is_named_where_ours_does_not_answer)
+TN_TEST(an_error_names_a_tenond_of_another_version)
 {
     static const char *const name = TNI_MANAGER_PREFIX "another.sock";
     char path[256];
@@ -569,7 +569,7 @@ static int live_in_a_large_domain(void *argument)
 }
 
 /* The arena of one is 50 TiB of addresses, of 128 that a process has. */
-TN_TEST(tenond_looks_after_a_dozen_domains_of_a_tebibyte_at_once)
+TN_TEST(tenond_manages_a_dozen_domains_of_a_tebibyte_at_once)
 {
     struct tnt_signal made[2] = {tnt_signal_open(), tnt_signal_open()};
     pid_t pids[HOUSES];
@@ -812,7 +812,7 @@ static void end_latecomer(struct latecomer *late, pid_t pid, tn_domain *d)
     tn_domain_close(d);
 }
 
-TN_TEST(who_comes_late_to_a_domain_whose_name_is_anothers_finds_that_one)
+TN_TEST(a_late_join_of_a_name_that_was_reused_finds_its_new_domain)
 {
     pid_t pid;
     struct latecomer late = open_latecomer(&pid, false);
@@ -826,7 +826,7 @@ TN_TEST(who_comes_late_to_a_domain_whose_name_is_anothers_finds_that_one)
     end_latecomer(&late, pid, d);
 }
 
-TN_TEST(who_comes_late_to_a_domain_that_tenond_left_makes_it_anew)
+TN_TEST(a_late_join_of_a_domain_that_tenond_left_makes_a_new_one)
 {
     pid_t pid;
     struct latecomer late = open_latecomer(&pid, true);
@@ -866,7 +866,7 @@ static int join_and_look(void *argument)
     return 0;
 }
 
-TN_TEST_WITHIN(a_name_is_one_domains_however_who_joins_and_who_makes_it_race, 60)
+TN_TEST_WITHIN(a_name_has_one_domain_when_joins_and_makes_race, 60)
 {
     pid_t pid = tnt_fork(join_and_look, NULL);
     int fd = open_process(pid);
@@ -884,7 +884,7 @@ TN_TEST_WITHIN(a_name_is_one_domains_however_who_joins_and_who_makes_it_race, 60
     tni_os_close(fd);
 }
 
-TN_TEST(a_tenond_that_dies_as_it_gives_a_name_up_keeps_it_from_nobody)
+TN_TEST(a_tenond_that_dies_giving_up_a_name_leaves_it_free)
 {
 #if defined(TN_KILL_POINTS)
     pid_t pid;
@@ -906,7 +906,7 @@ TN_TEST(a_tenond_that_dies_as_it_gives_a_name_up_keeps_it_from_nobody)
 #endif
 }
 
-TN_TEST(a_member_that_tenond_did_not_see_as_it_died_has_the_next_one_look_after_the_domain)
+TN_TEST(an_unwatched_death_makes_the_next_tenond_manage_the_domain)
 {
     tn_domain *d = create("d");
     int32_t old = manager_pid(d);
@@ -922,7 +922,7 @@ TN_TEST(a_member_that_tenond_did_not_see_as_it_died_has_the_next_one_look_after_
 
 /* ---- dying at its work ------------------------------------------------------------------- */
 
-TN_TEST(a_tenond_that_dies_while_it_reclaims_is_followed_by_one_that_finishes)
+TN_TEST(another_tenond_finishes_what_a_dead_one_was_reclaiming)
 {
 #if defined(TN_KILL_POINTS)
     static const char *const points[] = {"reclaim_claimed", "row_unrecorded:3",
@@ -985,7 +985,7 @@ static int join_and_become_cat(void *argument)
     return become_cat(member);
 }
 
-TN_TEST(tenond_notices_a_member_that_joined_and_became_another_program)
+TN_TEST(tenond_notices_that_a_member_executed_another_program)
 {
     tn_domain *d = create("d");
     struct member member = open_member(d, 0);

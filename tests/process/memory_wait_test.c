@@ -152,7 +152,7 @@ static int hold_memory_and_wait_for_the_waiter(void *argument)
 }
 
 /* A waiter gives back what is free more than once: here the memory becomes free later. */
-TN_TEST(memory_that_is_kept_warm_ends_a_wait_beside_one_that_is_stopped)
+TN_TEST(warm_memory_ends_a_wait_beside_a_stopped_process)
 {
     enum { LAST = TNI_THREADS - 1, YOUNG_MS = 4000 };
     struct tnt_signal is_made = tnt_signal_open();
@@ -267,7 +267,7 @@ static void *share(void *tensor)
     return NULL;
 }
 
-TN_TEST(a_share_that_waits_for_memory_holds_up_nobody_who_shares_a_view)
+TN_TEST(a_share_that_waits_for_memory_delays_no_share_of_a_view)
 {
     pthread_t waiter;
     tn_tensor *held, *t, *view;
@@ -425,7 +425,7 @@ static void *kill_once_somebody_waits(void *argument)
     return NULL;
 }
 
-TN_TEST(memory_of_who_is_killed_meanwhile_ends_each_wait)
+TN_TEST(memory_of_a_killed_process_ends_each_wait)
 {
     for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
         pthread_t killer;

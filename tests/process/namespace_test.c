@@ -199,9 +199,9 @@ static void meet_in_all(bool are_both)
                 meet(&spaces[looker], &spaces[member]);
 }
 
-TN_TEST(who_lives_in_another_namespace_is_alive_and_then_dead) { meet_in_all(false); }
+TN_TEST(a_member_of_another_namespace_is_seen_alive_and_then_dead) { meet_in_all(false); }
 
-TN_TEST(who_lives_in_a_namespace_is_told_from_any_other_one) { meet_in_all(true); }
+TN_TEST(a_member_is_told_from_one_with_its_pid_in_other_namespaces) { meet_in_all(true); }
 
 /* ---- tenond ------------------------------------------------------------------------------ */
 
@@ -297,7 +297,7 @@ static int have_a_domain_apart(void *argument)
     stay(m, make_filled(create("box"), FILLED));
 }
 
-TN_TEST(a_container_killed_whole_leaves_nothing_with_a_tenond_outside)
+TN_TEST(a_container_killed_whole_leaves_nothing_to_an_outer_tenond)
 {
     struct meeting *m = open_container(have_a_domain_apart);
     tn_domain *domain = create("host");
@@ -366,7 +366,7 @@ static int be_another_user(void *unused)
     return 0;
 }
 
-TN_TEST(who_has_another_number_in_its_user_namespace_is_told)
+TN_TEST(a_user_with_another_number_in_its_namespace_gets_an_error)
 {
     static const struct space user_apart = {"user", CLONE_NEWUSER, false};
     skip_unless_allowed(&user_apart);
@@ -387,7 +387,7 @@ static int be_outside(void *argument)
     return 0;
 }
 
-TN_TEST(tenond_in_a_container_reclaims_who_is_killed_outside)
+TN_TEST(a_tenond_in_a_container_reclaims_an_outer_process)
 {
     struct meeting *m = open_container(have_a_domain);
     tn_domain *domain = NULL;
@@ -437,7 +437,7 @@ static void check_state(const struct meeting *m, const char *state)
     tn_inspector_close(inspector);
 }
 
-TN_TEST(who_has_no_witness_is_unknown_from_another_namespace)
+TN_TEST(a_member_without_a_witness_is_unknown_elsewhere)
 {
     struct meeting *m = open_container(be_a_member_without_a_witness);
     check_state(m, "unknown");
@@ -456,7 +456,7 @@ TN_TEST(who_has_no_witness_is_unknown_from_another_namespace)
     close_container(m);
 }
 
-TN_TEST(who_has_a_witness_is_shown_alive_from_another_namespace)
+TN_TEST(a_member_with_a_witness_is_alive_from_another_namespace)
 {
     struct meeting *m = open_container(be_a_member);
     check_state(m, "alive");
@@ -579,7 +579,7 @@ static int look_without_descriptors(void *argument)
     return 0;
 }
 
-TN_TEST(who_lost_its_descriptors_takes_nobody_for_dead)
+TN_TEST(a_member_that_lost_its_descriptors_judges_nobody_dead)
 {
     struct meeting *m = open_meeting(&spaces[0], &spaces[0]);
     m->member.run = be_a_member;
@@ -775,7 +775,7 @@ static int pop_without_a_view(void *argument)
     return 0;
 }
 
-TN_TEST(a_message_stays_queued_for_who_may_look_into_its_maker)
+TN_TEST(a_message_stays_queued_for_a_process_that_may_open_it)
 {
     skip_unless_allowed(&without_a_view);
     struct popping *p = share_memory(sizeof *p);

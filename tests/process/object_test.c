@@ -165,7 +165,7 @@ static int keep_one(void *argument)
 
 static int reap(void *domain) { return tn_domain_reap(domain, NULL); }
 
-TN_TEST(what_only_the_dead_had_open_ends_whoever_dies_ending_it)
+TN_TEST(an_object_of_dead_openers_ends_whichever_reclaimer_dies)
 {
     tn_domain *d = fill_domain(NULL, 0);
     for (uint32_t turn = 0; turn < 2; turn++) {

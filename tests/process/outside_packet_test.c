@@ -400,7 +400,7 @@ TN_TEST(a_descriptor_of_huge_pages_is_refused)
     tn_domain_close(d);
 }
 
-TN_TEST(a_descriptor_that_is_not_sealed_or_shorter_than_it_claims_is_refused)
+TN_TEST(an_unsealed_or_short_descriptor_is_refused)
 {
     static struct wire wire;
     tn_domain *d = make_domain();

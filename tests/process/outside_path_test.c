@@ -221,7 +221,7 @@ static int hold_all_until_killed(void *argument)
     return 1;
 }
 
-TN_TEST(a_file_has_63_holders_and_entries_of_the_dead_are_taken_again)
+TN_TEST(a_file_has_63_holders_and_reuses_entries_of_the_dead)
 {
     struct stranger *s = open_stranger();
     tn_domain *d = make_domain();
@@ -264,7 +264,7 @@ static int join_the_crowd(void *argument)
     return 0;
 }
 
-TN_TEST(of_64_processes_at_once_63_hold_the_file_and_the_last_removes_it)
+TN_TEST(of_64_openers_63_hold_the_file_and_the_last_removes_it)
 {
     struct crowd *c =
         mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -379,7 +379,7 @@ TN_TEST(a_truncated_or_altered_file_is_corrupt)
     tn_domain_close(d);
 }
 
-TN_TEST(a_file_that_was_replaced_is_not_removed_by_who_held_the_old_one)
+TN_TEST(a_replaced_file_is_not_removed_by_holders_of_the_old_one)
 {
     char path[PATH_BYTES];
     tn_domain *d = make_domain();

@@ -152,12 +152,9 @@ static void share_with_a_stranger(int type)
     tn_domain_close(d);
 }
 
-TN_TEST(a_process_outside_of_the_domain_shares_what_came_over_a_stream)
-{
-    share_with_a_stranger(SOCK_STREAM);
-}
+TN_TEST(a_process_outside_shares_what_a_stream_brought) { share_with_a_stranger(SOCK_STREAM); }
 
-TN_TEST(a_process_outside_of_the_domain_shares_what_came_over_a_socket_of_packets)
+TN_TEST(a_process_outside_shares_what_a_packet_socket_brought)
 {
     share_with_a_stranger(SOCK_SEQPACKET);
 }
@@ -374,7 +371,7 @@ static int last_of_object(tn_tensor *t)
     return found;
 }
 
-TN_TEST(a_descriptor_that_the_program_closed_is_missed_and_nobody_elses_is_closed)
+TN_TEST(a_descriptor_that_the_program_closed_is_an_error)
 {
     tn_domain *d = make_domain();
     tn_tensor *t = make(d);
@@ -431,7 +428,7 @@ TN_TEST(what_cannot_be_sent_is_said)
     tn_domain_close(d);
 }
 
-TN_TEST(sending_to_who_does_not_read_ends_at_the_deadline)
+TN_TEST(sending_to_a_peer_that_does_not_read_ends_at_the_deadline)
 {
     tn_domain *d = make_domain();
     tn_tensor *t = make(d);
@@ -555,7 +552,7 @@ static struct tries let_try(tnt_child_fn *run, uint32_t share_flags, uint32_t se
     return tries;
 }
 
-TN_TEST(another_user_cannot_write_through_a_descriptor_that_only_reads)
+TN_TEST(another_user_cannot_write_through_a_read_only_descriptor)
 {
     if (geteuid() != 0)
         tnt_skip("only root can become another user");
@@ -581,7 +578,7 @@ static int try_as_ourselves(void *argument)
     return 0;
 }
 
-TN_TEST(a_descriptor_that_only_reads_does_not_write_for_the_same_user_either)
+TN_TEST(a_read_only_descriptor_does_not_write_for_the_same_user)
 {
     struct pair pair = open_pair(SOCK_STREAM);
     pid_t pid = fork_with(&pair, try_as_ourselves);

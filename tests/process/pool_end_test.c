@@ -12,7 +12,7 @@
 
 /* ---- ends -------------------------------------------------------------------------------- */
 
-TN_TEST(by_every_method_an_ended_pool_finishes_what_was_submitted_and_its_workers_exit)
+TN_TEST(an_ended_pool_finishes_its_jobs_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++) {
         struct pool_world w = pool_open_by(method, 2);
@@ -38,7 +38,7 @@ TN_TEST(by_every_method_an_ended_pool_finishes_what_was_submitted_and_its_worker
     }
 }
 
-TN_TEST(a_worker_that_dies_after_the_end_is_replaced_while_jobs_are_left)
+TN_TEST(after_the_end_a_dead_worker_is_replaced_while_jobs_remain)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     for (int32_t i = 0; i < 3; i++)
@@ -71,7 +71,7 @@ TN_TEST(a_join_times_out_while_a_job_runs)
     pool_close_world(&w);
 }
 
-TN_TEST(by_every_method_terminate_ends_workers_that_listen_to_sigterm_and_gives_jobs_up)
+TN_TEST(terminate_drops_jobs_and_ends_workers_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++) {
         struct pool_world w = pool_open_by(method, 2);
@@ -100,7 +100,7 @@ TN_TEST(by_every_method_terminate_ends_workers_that_listen_to_sigterm_and_gives_
     }
 }
 
-TN_TEST(terminate_kills_who_ignores_sigterm_at_the_deadline)
+TN_TEST(terminate_kills_workers_that_ignore_sigterm_at_the_deadline)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     pool_submit(&w, DEAF, 0);
@@ -133,7 +133,7 @@ static void expect_one_result(tn_pool_result *result)
     tn_pool_result_fini(result);
 }
 
-TN_TEST(terminate_makes_room_for_results_of_who_finishes_its_job)
+TN_TEST(terminate_makes_room_for_results_of_finishing_workers)
 {
     struct pool_world w = open_small_world(2);
     tn_deadline deadline = tnt_deadline(15000);
@@ -267,7 +267,7 @@ static void close_with_jobs_that_wait(uint32_t strategy, bool loses_one)
     pool_close_world(&w);
 }
 
-TN_TEST(jobs_that_nobody_did_do_not_stay_with_others_who_have_the_queues_open)
+TN_TEST(jobs_without_a_result_leave_the_queues_of_other_holders)
 {
     close_with_jobs_that_wait(TN_STRATEGY_ARENA, false);
 }
@@ -392,19 +392,19 @@ static void family_ends(uint32_t method, int signal, bool is_for_group)
     pool_close_domain(family.domain);
 }
 
-TN_TEST(by_every_method_nothing_is_left_when_the_main_process_is_killed)
+TN_TEST(nothing_is_left_after_a_kill_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++)
         family_ends(method, SIGKILL, false);
 }
 
-TN_TEST(by_every_method_nothing_is_left_when_the_main_process_gets_sigterm)
+TN_TEST(nothing_is_left_after_sigterm_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++)
         family_ends(method, SIGTERM, false);
 }
 
-TN_TEST(by_every_method_nothing_is_left_when_the_main_process_exits_abruptly)
+TN_TEST(nothing_is_left_after_an_abrupt_exit_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++)
         family_ends(method, 0, false);
@@ -416,7 +416,7 @@ TN_TEST(by_every_method_nothing_is_left_after_a_ctrl_c)
         family_ends(method, SIGINT, true);
 }
 
-TN_TEST(by_every_method_nothing_is_left_when_the_whole_group_is_killed)
+TN_TEST(nothing_is_left_after_a_group_kill_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++)
         family_ends(method, SIGKILL, true);
@@ -462,7 +462,7 @@ TN_TEST(options_that_make_no_sense_are_refused)
     pool_close_domain(domain);
 }
 
-TN_TEST(a_pool_that_cannot_start_its_workers_is_not_made_and_leaves_nothing)
+TN_TEST(a_pool_that_cannot_start_workers_leaves_nothing)
 {
     tn_domain *domain = pool_open_domain();
     unsigned before = tnt_descriptor_count();
@@ -505,7 +505,7 @@ TN_TEST(a_process_that_did_not_make_a_pool_cannot_use_or_end_it)
     pool_close_world(&w);
 }
 
-TN_TEST(serve_refuses_a_variable_that_makes_no_sense_or_means_another_process)
+TN_TEST(serve_refuses_an_invalid_or_foreign_variable)
 {
     static const char *const values[] = {"",
                                          "1",

@@ -142,7 +142,7 @@ TN_TEST(a_result_that_cannot_be_sent_is_an_error_of_its_job)
     pool_close_world(&w);
 }
 
-TN_TEST(a_job_without_bytes_and_a_function_that_fills_nothing_are_fine)
+TN_TEST(a_job_and_a_result_may_be_empty)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     tn_pool_result result = pool_get(&w, pool_submit(&w, KEEP_NOTHING, 0));
@@ -158,7 +158,7 @@ TN_TEST(a_job_without_bytes_and_a_function_that_fills_nothing_are_fine)
 /* ---- room -------------------------------------------------------------------------------- */
 
 /* Where both queues are small and nobody fetches, others block each other for ever. */
-TN_TEST(submitting_far_more_than_fits_does_not_block_as_long_as_workers_work)
+TN_TEST(submitting_more_than_fits_goes_on_while_workers_work)
 {
     tn_pool_options options = pool_options(2);
     options.capacity = 1;
@@ -254,7 +254,7 @@ TN_TEST(waiting_for_room_or_a_result_ends_at_the_deadline)
 
 /* ---- deaths ------------------------------------------------------------------------------ */
 
-TN_TEST(by_every_method_a_job_of_a_killed_worker_runs_again_with_its_attempt_count)
+TN_TEST(a_killed_workers_job_runs_again_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++) {
         struct pool_world w = pool_open_by(method, 2);
@@ -300,7 +300,7 @@ TN_TEST(by_every_method_a_job_whose_workers_all_died_fails_by_name)
     }
 }
 
-TN_TEST(deaths_that_happened_while_the_owner_was_away_are_named_all_the_same)
+TN_TEST(deaths_while_the_owner_was_away_are_still_reported)
 {
     tn_pool_options options = pool_options(3);
     char text[64];
@@ -318,7 +318,7 @@ TN_TEST(deaths_that_happened_while_the_owner_was_away_are_named_all_the_same)
     pool_close_world(&w);
 }
 
-TN_TEST(a_job_that_exits_fails_with_the_exit_code_and_what_the_worker_said)
+TN_TEST(a_job_whose_worker_exits_fails_with_code_and_message)
 {
     tn_pool_options options = pool_options(1);
     options.attempts = 1;
@@ -354,7 +354,7 @@ TN_TEST(by_every_method_idle_workers_that_died_are_replaced)
     }
 }
 
-TN_TEST(a_wait_notices_the_death_of_one_worker_while_another_one_works)
+TN_TEST(a_wait_notices_a_workers_death_while_another_works)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     pool_submit(&w, SLEEP, 0);
@@ -496,7 +496,7 @@ static void die_at(const char *point, uint32_t least_attempts)
     pool_close_world(&w);
 }
 
-TN_TEST(a_worker_that_dies_after_its_result_and_before_the_acknowledgement_makes_no_second_one)
+TN_TEST(a_worker_that_dies_before_its_ack_makes_no_second_result)
 {
     die_at("pool_result_pushed", 40);
 }
@@ -562,7 +562,7 @@ TN_TEST(a_program_that_ends_at_once_is_not_started_for_ever)
     }
 }
 
-TN_TEST(a_pool_whose_fork_server_died_works_until_its_last_worker_died)
+TN_TEST(a_pool_works_without_its_fork_server_while_workers_live)
 {
     struct pool_world w = pool_open_by(TN_START_FORKSERVER, 2);
     pid_t server = tn_forkserver_pid(w.server);
@@ -635,7 +635,7 @@ static void expect_works(struct pool_world *w, uint64_t restarts)
     assert_int_equal(tnt_pool_info(w->pool).restart_count, restarts);
 }
 
-TN_TEST(by_every_method_a_job_whose_tensors_are_lost_has_a_result_that_says_so)
+TN_TEST(a_job_with_lost_tensors_has_a_result_by_every_start_method)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++)
         for (uint32_t count = 1; count <= 2; count++) {
@@ -698,7 +698,7 @@ TN_TEST(a_job_whose_result_is_lost_has_a_result_that_says_so)
     pool_close_world(&w);
 }
 
-TN_TEST(results_whose_descriptors_died_with_their_worker_are_lost_by_name)
+TN_TEST(results_whose_descriptors_died_with_a_worker_are_reported)
 {
     uint32_t strategy = TN_STRATEGY_FILE_DESCRIPTOR;
     struct pool_world w = open_losing(&strategy);

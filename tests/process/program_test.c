@@ -169,7 +169,7 @@ TN_TEST(a_program_joins_with_inherit_and_imports_a_handle)
     tn_domain_close(domain);
 }
 
-TN_TEST(a_program_leaves_a_message_and_one_that_it_starts_itself_does_not)
+TN_TEST(a_programs_message_is_its_own_and_not_that_of_its_children)
 {
     tn_domain *domain = open_domain(8);
     tn_process *process = start_part(domain, "fail", NULL);
@@ -256,7 +256,7 @@ static void program_ends_with(tnt_child_fn *parent_run)
 
 TN_TEST(a_program_ends_when_its_parent_is_killed) { program_ends_with(be_parent_of_program); }
 
-TN_TEST(a_program_outlives_the_thread_that_started_it_and_ends_with_the_process)
+TN_TEST(a_program_ends_with_its_process_not_with_its_thread)
 {
     program_ends_with(be_parent_of_program_in_thread);
 }

@@ -140,7 +140,7 @@ static int take_and_finish(void *argument)
     return 0;
 }
 
-TN_TEST(who_pops_the_last_message_of_an_ended_queue_wakes_the_others)
+TN_TEST(popping_the_last_message_of_an_ended_queue_wakes_the_others)
 {
     struct tnt_signal signals[3] = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open()};
     tn_message m;
@@ -304,7 +304,7 @@ static void expect_a_wake(uint32_t policy, tnt_child_fn *take)
     finish();
 }
 
-TN_TEST(who_ends_the_last_message_of_the_dead_wakes_the_others)
+TN_TEST(ending_the_last_message_of_a_dead_process_wakes_the_others)
 {
     expect_a_wake(TN_QUEUE_LEASE, lease_and_ack_beside_a_sleeper);
     expect_a_wake(TN_QUEUE_REDELIVER, take_and_finish);
@@ -388,7 +388,7 @@ static int push_again_and_be_killed(void *unused)
     return raise(SIGKILL);
 }
 
-TN_TEST(who_opens_a_queue_again_and_pushes_is_a_producer_of_it)
+TN_TEST(a_process_that_reopens_a_queue_and_pushes_is_a_producer)
 {
     tn_message m;
     begin(2, 0);
@@ -433,7 +433,7 @@ static void finish_orphaned(struct tnt_signal *signals, pid_t pid)
     finish();
 }
 
-TN_TEST(who_polls_hears_that_the_last_producer_left_after_a_death)
+TN_TEST(a_poller_learns_that_the_last_producer_left_after_a_death)
 {
     struct tnt_signal signals[2];
     struct pollfd p = {.events = POLLIN};
@@ -448,7 +448,7 @@ TN_TEST(who_polls_hears_that_the_last_producer_left_after_a_death)
     finish_orphaned(signals, pid);
 }
 
-TN_TEST(who_sleeps_is_woken_when_the_last_producer_leaves_after_a_death)
+TN_TEST(a_sleeper_wakes_when_the_last_producer_leaves_after_a_death)
 {
     struct tnt_signal signals[2];
     pid_t pid = begin_without_producer(signals);

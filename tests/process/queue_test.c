@@ -75,7 +75,7 @@ static int reap(void *argument)
     return 0;
 }
 
-TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
+TN_TEST(a_dead_consumers_message_is_back_before_its_permits)
 {
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
     begin(8, 0);
@@ -100,7 +100,7 @@ static int stay_as_consumer(void *ready)
     return pause();
 }
 
-TN_TEST(the_peers_of_a_queue_are_counted_by_role_until_their_death_is_reclaimed)
+TN_TEST(peers_are_counted_by_role_until_their_death_is_reclaimed)
 {
     struct tnt_signal ready = tnt_signal_open();
     begin(4, 0);
@@ -206,7 +206,7 @@ TN_TEST(a_push_that_fails_leaves_moved_tensors_with_the_caller)
     finish();
 }
 
-TN_TEST(a_message_carries_many_tensors_with_views_and_small_or_large_bytes)
+TN_TEST(a_message_carries_many_tensors_and_small_or_large_bytes)
 {
     enum { TENSORS = 300, LARGE = 3 << 20 };
     static uint8_t large[LARGE];
@@ -466,7 +466,7 @@ static int push_three_and_die(void *argument)
     return 0;
 }
 
-TN_TEST(messages_outlive_their_producer_and_come_before_the_news_of_its_death)
+TN_TEST(messages_outlive_their_producer_and_precede_peer_died)
 {
     tn_tensor *t;
     begin(4, 0);
@@ -490,7 +490,7 @@ static int pop_one_and_hang(void *argument)
     return 0;
 }
 
-TN_TEST(push_returns_peer_died_when_the_last_consumer_is_killed_and_the_queue_is_full)
+TN_TEST(push_to_a_full_queue_ends_when_the_last_consumer_dies)
 {
     struct tnt_signal ready = tnt_signal_open();
     tn_message m = {.bytes = "x", .size_bytes = 1};
@@ -562,7 +562,7 @@ static int push_a_number_and_a_file(void *argument)
     return 0;
 }
 
-TN_TEST(pop_many_leaves_a_message_that_cannot_be_had_to_the_next_call)
+TN_TEST(pop_many_leaves_an_unobtainable_message_to_the_next_call)
 {
     tn_message m[4];
     begin(8, 0);
@@ -575,7 +575,7 @@ TN_TEST(pop_many_leaves_a_message_that_cannot_be_had_to_the_next_call)
     finish();
 }
 
-TN_TEST(a_leased_message_of_a_killed_consumer_comes_again_with_its_attempt_count)
+TN_TEST(a_lease_of_a_killed_consumer_comes_again_with_its_attempt)
 {
     struct tnt_signal ready = tnt_signal_open();
     tn_message m;
@@ -610,7 +610,7 @@ static int pop_one_and_leave(void *argument)
     return 0;
 }
 
-TN_TEST(a_leased_message_of_a_consumer_that_leaves_in_good_order_comes_again)
+TN_TEST(a_lease_of_a_consumer_that_leaves_in_order_comes_again)
 {
     tn_message m;
     begin(2, TN_QUEUE_LEASE);
@@ -628,7 +628,7 @@ TN_TEST(a_leased_message_of_a_consumer_that_leaves_in_good_order_comes_again)
     finish();
 }
 
-TN_TEST(an_ended_queue_is_not_at_its_end_while_a_message_is_leased_to_another)
+TN_TEST(an_ended_queue_waits_for_messages_leased_to_others)
 {
     struct tnt_signal ready = tnt_signal_open();
     tn_message m;
@@ -648,7 +648,7 @@ TN_TEST(an_ended_queue_is_not_at_its_end_while_a_message_is_leased_to_another)
     finish();
 }
 
-TN_TEST(a_lease_that_lasts_does_not_stop_the_ring_and_comes_back_where_pops_look)
+TN_TEST(a_long_lease_does_not_stop_the_ring_and_comes_back_in_view)
 {
     tn_message slow, m;
     begin(4, TN_QUEUE_LEASE);
@@ -714,7 +714,7 @@ TN_TEST(a_lease_that_was_ended_does_not_end_the_next_one_of_its_slot)
 }
 
 /* By its own wake: a sleeper's slice would find it too, but later. */
-TN_TEST(a_lease_that_ends_wakes_who_waits_for_a_message_or_for_room)
+TN_TEST(the_end_of_a_lease_wakes_waiters_for_messages_and_for_room)
 {
     tn_message m;
     begin(2, TN_QUEUE_LEASE);
@@ -734,7 +734,7 @@ TN_TEST(a_lease_that_ends_wakes_who_waits_for_a_message_or_for_room)
     finish();
 }
 
-TN_TEST(as_many_leases_as_slots_fill_the_queue_until_one_is_acknowledged)
+TN_TEST(as_many_leases_as_slots_fill_the_queue_until_an_ack)
 {
     tn_message leased[4], m = {.bytes = "x", .size_bytes = 1};
     begin(4, TN_QUEUE_LEASE);
@@ -798,7 +798,7 @@ static void *ask_for_tensors(void *stop)
     return NULL;
 }
 
-TN_TEST(who_asks_for_a_tensor_in_vain_leaves_messages_in_their_order)
+TN_TEST(a_failed_pop_of_a_tensor_keeps_the_order_of_messages)
 {
     pthread_t pusher, asker;
     atomic_bool stop = false;
@@ -869,7 +869,7 @@ static int use_after_all(void *argument)
     return 0;
 }
 
-TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
+TN_TEST(a_forked_child_without_a_seat_gets_an_error)
 {
     tn_domain_options options = {.struct_size = sizeof options,
                                  .quota_bytes = 16 << 20,

@@ -19,7 +19,7 @@
 #include "queue/ring.h"
 #include "wait/wait.h"
 
-TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
+TN_TEST(the_pollable_descriptor_is_readable_until_it_is_cleared)
 {
     tn_queue *queues[2];
     int fd;
@@ -137,7 +137,7 @@ static bool wake_one_for_two(uint32_t *ret_wakes)
     return took_ns < SLICE_NS;
 }
 
-TN_TEST(who_is_woken_for_a_lost_message_wakes_the_next_one)
+TN_TEST(a_sleeper_woken_for_a_lost_message_wakes_the_next_one)
 {
     uint32_t wakes;
     while (!wake_one_for_two(&wakes)) {
@@ -153,7 +153,7 @@ static int pop_a_number(void *argument)
 }
 
 /* As when the one that looks is stopped for good. */
-TN_TEST(who_sleeps_looks_again_though_nobody_calls_it)
+TN_TEST(a_sleeper_checks_again_without_a_wake_up)
 {
     begin(4, 0);
     _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
@@ -236,7 +236,7 @@ static bool does_a_lease_wake(void)
     return is_woken;
 }
 
-TN_TEST(who_leases_a_message_wakes_a_push_that_steps_over_it)
+TN_TEST(leasing_a_message_wakes_a_push_that_can_step_over_it)
 {
     for (unsigned tries = 0; !does_a_lease_wake(); tries++)
         assert_true(tries < MOST_SLICES);
@@ -323,7 +323,7 @@ static int wait_in_vain(enum waits what, tn_event *event, tn_semaphore *semaphor
 }
 
 /* A busy machine gives a wait that spins a share of a processor: far more than a tenth. */
-TN_TEST(who_waits_uses_no_processor)
+TN_TEST(a_waiter_uses_no_processor)
 {
     tn_event *event;
     tn_semaphore *semaphore;
@@ -358,7 +358,7 @@ static pid_t kill_the_one_that_looks(void)
     return sleeper;
 }
 
-TN_TEST(a_message_reaches_a_sleeper_though_the_one_that_looked_for_it_was_killed)
+TN_TEST(a_message_reaches_a_sleeper_when_its_spinning_peer_dies)
 {
     begin(4, 0);
     pid_t sleeper = kill_the_one_that_looks();
@@ -411,7 +411,7 @@ static int push_and_be_killed(void *argument)
  * Of a poller whose bell nobody reaches, as in another network namespace: its watch of the
  * control segment stands for it, and who reclaims the dead rings that.
  */
-TN_TEST(a_poll_through_a_watch_ends_though_who_rang_was_killed)
+TN_TEST(a_poll_through_a_watch_ends_though_the_ringer_was_killed)
 {
     tn_message m;
     struct pollfd p = {.events = POLLIN};

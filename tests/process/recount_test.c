@@ -300,7 +300,7 @@ static int reclaim(void *argument)
     return 0;
 }
 
-TN_TEST(who_waits_for_a_recounter_that_was_killed_goes_on)
+TN_TEST(a_wait_for_a_killed_recounter_goes_on)
 {
     struct scene scene = open_scene(TN_DOMAIN_NO_MANAGER);
     struct announced of = {&scene, tnt_signal_open(), tnt_signal_open()};
@@ -345,7 +345,7 @@ static int recount_until_told(void *argument)
     return 0;
 }
 
-TN_TEST(a_reap_beside_a_stopped_recounter_ends_and_the_next_one_recounts)
+TN_TEST(a_reap_beside_a_stopped_recounter_ends_and_the_next_recounts)
 {
     struct scene scene = open_scene(TN_DOMAIN_NO_MANAGER);
     struct announced of = {&scene, tnt_signal_open(), tnt_signal_open()};

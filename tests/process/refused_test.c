@@ -487,7 +487,7 @@ static int reap_when_told(void *argument)
     return 0;
 }
 
-TN_TEST(who_follows_a_dead_member_is_killed_without_pidfd_open)
+TN_TEST(a_follower_of_a_dead_member_is_killed_without_pidfd_open)
 {
     struct outcome *outcome = map_outcomes(1);
     const tn_domain_options options = {

@@ -92,7 +92,7 @@ static int come_after_a_look(tn_domain *d, struct tnt_signal *there)
     return tni_os_now_ns() < soon_ns ? SEEN_SOON : SEEN_LATE;
 }
 
-TN_TEST_WITHIN(tenond_sees_who_did_not_ring_as_somebody_just_had, 120)
+TN_TEST_WITHIN(tenond_sees_a_member_that_saved_its_ring_for_a_recent_one, 120)
 {
     enum { CASES = 10 };
     uint32_t count[NO_SUCH_CASE + 1] = {0};
@@ -121,7 +121,7 @@ static int ring_and_be_killed(void *argument)
 }
 
 /* No ring is sent at all, so no look that follows a ring can see the two. */
-TN_TEST(tenond_sees_who_was_killed_before_its_ring)
+TN_TEST(tenond_sees_a_member_killed_before_its_ring)
 {
     tn_domain *d = tnt_domain(NULL);
     struct tnt_signal there = tnt_signal_open();
@@ -154,7 +154,7 @@ static bool rings_after(tn_domain *d, int bell_fd, uint64_t ago_ns)
     return is_rung;
 }
 
-TN_TEST(a_ring_of_tenond_is_for_all_who_come_in_2_ms)
+TN_TEST(one_ring_of_tenond_serves_all_that_join_within_2_ms)
 {
     const uint64_t number = 0x7e57be11;
     int fd;

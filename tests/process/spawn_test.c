@@ -89,7 +89,7 @@ TN_TEST(wait_tells_exit_codes_0_to_255)
     tn_domain_close(domain);
 }
 
-TN_TEST(wait_times_out_while_it_runs_and_tells_the_signal_that_ended_it)
+TN_TEST(wait_times_out_first_and_then_tells_the_signal)
 {
     tn_domain *domain = open_domain(8);
     tn_process *process = start(domain, sleep_for_ever, NULL);
@@ -112,7 +112,7 @@ static int fail_saying(tn_domain *domain, void *argument)
     tn_process_fail(argument);
 }
 
-TN_TEST(fail_leaves_at_most_255_bytes_for_the_parent_and_exits_with_1)
+TN_TEST(fail_leaves_255_bytes_at_most_and_exits_with_1)
 {
     tn_domain *domain = open_domain(8);
     char text[1000];
@@ -129,7 +129,7 @@ TN_TEST(fail_leaves_at_most_255_bytes_for_the_parent_and_exits_with_1)
     tn_domain_close(domain);
 }
 
-TN_TEST(what_a_child_says_reaches_messages_and_errors_without_control_characters)
+TN_TEST(a_childs_message_arrives_without_control_characters)
 {
     tn_domain *domain = open_domain(8);
     tn_group *group = NULL;
@@ -151,7 +151,7 @@ static int exit_by_itself(tn_domain *domain, void *argument)
 }
 
 /* The kernel then collects children itself, and tells nobody of their ends. */
-TN_TEST(exit_codes_are_known_where_sigchld_is_ignored_except_of_who_exits_by_itself)
+TN_TEST(with_sigchld_ignored_exit_codes_of_returns_are_known)
 {
     signal(SIGCHLD, SIG_IGN);
     tn_domain *domain = open_domain(8);
@@ -179,7 +179,7 @@ TN_TEST(exit_codes_are_known_where_sigchld_is_ignored_except_of_who_exits_by_its
     signal(SIGCHLD, SIG_DFL);
 }
 
-TN_TEST(a_group_fails_where_sigchld_is_ignored_only_if_a_child_is_known_to_have_failed)
+TN_TEST(with_sigchld_ignored_a_group_fails_on_known_failures_only)
 {
     signal(SIGCHLD, SIG_IGN);
     tn_domain *domain = open_domain(8);
@@ -254,7 +254,7 @@ TN_TEST(a_child_may_close_the_domain_itself)
     tn_domain_close(domain);
 }
 
-TN_TEST(an_object_that_outlives_its_domain_can_be_waited_for_and_closed)
+TN_TEST(an_object_may_be_closed_after_its_domain)
 {
     tn_domain *domain = open_domain(8);
     tn_process *process = start(domain, exit_with, (void *)4);
@@ -271,7 +271,7 @@ static int seat_of(tn_domain *domain, void *argument)
     return (int)tnt_seat(domain);
 }
 
-TN_TEST(a_child_has_a_seat_of_its_own_and_shares_what_its_parent_holds)
+TN_TEST(a_child_has_its_own_seat_and_shares_its_parents_holds)
 {
     tn_domain *domain = open_domain(8);
     tn_process *process = start(domain, seat_of, NULL);
@@ -302,7 +302,7 @@ static int write_unflushed(tn_domain *domain, void *argument)
     return 0;
 }
 
-TN_TEST(what_was_buffered_is_written_once_and_what_the_child_buffers_is_not_lost)
+TN_TEST(buffered_output_is_written_once_in_parent_and_child)
 {
     tn_domain *domain = open_domain(8);
     char text[64] = "";
@@ -472,12 +472,12 @@ static void outlives_its_thread(tnt_child_fn *be)
     end_family(&family);
 }
 
-TN_TEST(a_child_outlives_the_thread_that_forked_it_and_ends_with_the_process)
+TN_TEST(a_child_survives_the_thread_that_forked_it)
 {
     outlives_its_thread(be_parent_with_threads);
 }
 
-TN_TEST(a_child_outlives_a_main_thread_that_exits_alone_and_ends_with_the_process)
+TN_TEST(a_child_survives_an_exit_of_the_main_thread_only)
 {
     outlives_its_thread(be_parent_whose_main_thread_leaves);
 }
@@ -522,7 +522,7 @@ static int be_parent_of_blocking(void *argument)
     return pause_for_ever();
 }
 
-TN_TEST(a_child_that_blocks_signals_is_ended_by_whoever_reclaims_its_parent)
+TN_TEST(a_child_that_blocks_signals_is_ended_by_its_parents_reaper)
 {
     struct family family = make_family(0);
     pid_t grandchild, parent = tnt_fork(be_parent_of_blocking, &family);
@@ -623,7 +623,7 @@ static int third_fails(tn_domain *domain, uint32_t index, void *argument)
     return sleep_for_ever(domain, NULL);
 }
 
-TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
+TN_TEST(the_first_failure_ends_the_group_and_is_reported)
 {
     tn_domain *domain = open_domain(8);
     tn_group *group = make_group(domain);
@@ -657,7 +657,7 @@ static int use_the_group_of_the_parent(void *group)
     return 0;
 }
 
-TN_TEST(what_a_child_of_a_group_says_is_for_who_made_the_group)
+TN_TEST(a_group_childs_message_goes_to_the_groups_maker)
 {
     tn_domain *domain = open_domain(8);
     tn_group *group = make_group(domain);

@@ -194,7 +194,7 @@ TN_TEST(by_every_method_children_that_succeed_are_well)
     }
 }
 
-TN_TEST(by_every_method_a_join_that_does_not_wait_can_be_repeated_until_all_have_ended)
+TN_TEST(a_join_can_be_repeated_by_every_start_method)
 {
     for (enum method method = 0; method < METHODS; method++) {
         struct world w = open_world(method, SUCCEED, 2);
@@ -223,7 +223,7 @@ TN_TEST(by_every_method_each_child_has_its_index)
     }
 }
 
-TN_TEST(by_every_method_the_one_that_fails_is_named_and_the_others_are_ended)
+TN_TEST(the_failed_child_is_named_by_every_start_method)
 {
     for (enum method method = 0; method < METHODS; method++) {
         struct world w = open_world(method, RAISE_ONE, 3);
@@ -268,7 +268,7 @@ TN_TEST(by_every_method_the_signal_that_ended_a_child_is_reported)
 
 TN_TEST(by_every_method_an_exit_code_is_reported) { expect_first_ends(EXIT_123, 123, 0); }
 
-TN_TEST(by_every_method_a_failure_after_another_child_ended_well_is_seen)
+TN_TEST(a_later_failure_is_seen_by_every_start_method)
 {
     for (enum method method = 0; method < METHODS; method++) {
         struct world w = open_world(method, FIRST_WELL, 2);
@@ -282,7 +282,7 @@ TN_TEST(by_every_method_a_failure_after_another_child_ended_well_is_seen)
     }
 }
 
-TN_TEST(by_every_method_grandchildren_end_when_their_parent_is_killed)
+TN_TEST(grandchildren_end_with_a_killed_parent_by_every_start_method)
 {
     for (enum method method = 0; method < METHODS; method++) {
         struct world w = open_world(method, NEST, 1);

@@ -148,7 +148,7 @@ TN_TEST(a_vault_that_was_given_up_ends_when_nothing_is_left_to_keep)
     finish();
 }
 
-TN_TEST(another_vault_gets_everything_and_keeps_it_when_tenond_is_killed)
+TN_TEST(a_new_vault_gets_everything_and_keeps_it)
 {
     begin();
     int32_t first = leave_in_queue(4);
@@ -161,7 +161,7 @@ TN_TEST(another_vault_gets_everything_and_keeps_it_when_tenond_is_killed)
     finish();
 }
 
-TN_TEST(what_is_deposited_after_tenond_was_killed_comes_to_the_same_vault)
+TN_TEST(a_deposit_after_tenonds_death_goes_to_the_same_vault)
 {
     begin();
     int32_t vault = leave_in_queue(2), old = manager_pid(d);
@@ -237,11 +237,11 @@ static void make_without_tenond(enum end end)
     finish();
 }
 
-TN_TEST(what_is_made_while_there_is_no_tenond_outlives_its_killed_maker)
+TN_TEST(storages_made_without_a_tenond_survive_a_killed_maker)
 {
     make_without_tenond(IS_KILLED);
 }
-TN_TEST(what_is_made_while_there_is_no_tenond_outlives_a_maker_that_left)
+TN_TEST(storages_made_without_a_tenond_survive_a_maker_that_left)
 {
     make_without_tenond(LEAVES);
 }
@@ -260,7 +260,7 @@ static int make_late_and_leave(void *tenond)
     return 0;
 }
 
-TN_TEST(who_leaves_waits_until_tenond_has_what_others_name)
+TN_TEST(leaving_waits_until_tenond_has_what_others_reference)
 {
     char byte;
     begin();
@@ -291,7 +291,7 @@ static int make_before_tenond_is_killed_and_leave(void *tenond)
     return 0;
 }
 
-TN_TEST(who_leaves_gives_the_next_tenond_what_a_killed_one_did_not_take)
+TN_TEST(leaving_gives_the_next_tenond_what_a_killed_one_missed)
 {
     begin();
     int32_t tenond = manager_pid(d);
@@ -444,7 +444,7 @@ static void die_at(const char *point, unsigned passing)
 #endif
 }
 
-TN_TEST(a_tenond_killed_with_a_deposit_that_the_vault_has_not_costs_nothing)
+TN_TEST(a_deposit_not_yet_in_the_vault_survives_a_kill_of_tenond)
 {
     die_at("tenond_deposit_kept", 2);
 }
@@ -497,10 +497,7 @@ static void die_recalling(const char *point)
 #endif
 }
 
-TN_TEST(a_vault_killed_while_it_is_asked_for_everything_costs_nothing)
-{
-    die_recalling("vault_listing");
-}
+TN_TEST(a_vault_killed_while_it_answers_costs_nothing) { die_recalling("vault_listing"); }
 TN_TEST(a_tenond_killed_while_it_takes_over_costs_nothing)
 {
     die_recalling("tenond_recalling");
@@ -550,7 +547,7 @@ TN_TEST_WITHIN(storages_that_end_in_any_order_leave_none_in_the_vault, 60)
     finish();
 }
 
-TN_TEST(what_ended_while_there_was_no_tenond_comes_back_when_the_next_one_is_there)
+TN_TEST(what_ended_without_a_tenond_is_freed_by_the_next_one)
 {
     begin();
     int32_t vault = leave_in_queue(3), old = manager_pid(d);
@@ -642,7 +639,7 @@ static int connect_to_vault(void)
     return fd;
 }
 
-TN_TEST(whoever_else_connects_to_the_vault_and_talks_nonsense_harms_nobody)
+TN_TEST(a_client_that_sends_nonsense_to_the_vault_harms_nobody)
 {
     begin();
     enum { OTHERS = 20 };
@@ -668,7 +665,7 @@ TN_TEST(whoever_else_connects_to_the_vault_and_talks_nonsense_harms_nobody)
     finish();
 }
 
-TN_TEST(who_connects_to_the_vault_and_says_nothing_does_not_keep_tenond_out)
+TN_TEST(a_silent_client_of_the_vault_does_not_keep_tenond_out)
 {
     begin();
     leave_in_queue(3);

@@ -53,7 +53,7 @@ def test_the_logger_tenon_receives_events_with_their_levels():
     assert any(line.startswith("tenon|INFO|leaving domain ''") for line in lines)
 
 
-def test_the_logger_tenon_receives_the_events_of_other_threads_and_none_twice_after_a_fork():
+def test_the_logger_gets_events_of_other_threads_once_after_a_fork():
     before = CONFIGURED + """
 import threading
 thread = threading.Thread(target=lambda: tenon._core.Domain.create().close())
@@ -86,7 +86,7 @@ def test_tenon_log_takes_the_place_of_logging(tmp_path):
     assert any(re.search(r"\] info: joined domain '' in seat \d+$", line) for line in lines)
 
 
-def test_a_fork_and_errors_are_logged_with_the_process_that_they_are_of(tmp_path):
+def test_a_fork_and_errors_are_logged_with_their_process(tmp_path):
     child = """
 pid = os.fork()
 if pid == 0:

@@ -117,7 +117,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_reclaimed, 200)
     judge(&row);
 }
 
-TN_TEST_WITHIN(a_death_at_any_instruction_of_who_reclaims_one_is_reclaimed, 200)
+TN_TEST_WITHIN(a_death_of_a_reclaimer_at_each_instruction_is_reclaimed, 200)
 {
     struct sweep_row row = {0};
     const struct crash_op *op;
@@ -130,7 +130,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_of_who_reclaims_one_is_reclaimed, 200)
     judge(&row);
 }
 
-TN_TEST_WITHIN(a_death_at_any_instruction_beside_a_peer_that_is_paused_is_reclaimed, 200)
+TN_TEST_WITHIN(a_death_at_each_instruction_beside_a_paused_peer_is_undone, 200)
 {
     struct sweep_row row = {0};
     begin();

@@ -227,7 +227,7 @@ static void share_view(struct worker *w)
     }
 }
 
-TN_TEST(views_of_one_storage_can_be_shared_by_several_threads_at_once)
+TN_TEST(several_threads_can_share_views_of_one_storage_at_once)
 {
     world_begin(8 << 20);
     run_crews((struct crew[]){{share_view, 4}, {NULL, 0}});

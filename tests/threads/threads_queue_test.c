@@ -195,7 +195,7 @@ TN_TEST(one_consumer_gets_each_producers_messages_in_order)
     finish();
 }
 
-TN_TEST(a_lease_that_is_given_back_comes_again_until_it_is_acknowledged)
+TN_TEST(a_returned_lease_comes_again_until_it_is_acknowledged)
 {
     begin(8, TN_QUEUE_LEASE);
     run_crews((struct crew[]){{push, 3}, {pop_lease, 3}, {NULL, 0}});
@@ -344,7 +344,7 @@ static void poll_and_pop(struct worker *w)
         ;
 }
 
-TN_TEST(who_waits_for_any_queue_or_polls_finds_messages)
+TN_TEST(waiting_for_any_queue_and_polling_find_messages)
 {
     begin(8, TN_QUEUE_REDELIVER);
     /* Worker 4 polls, of member 1; workers 2 and 3 wait. */

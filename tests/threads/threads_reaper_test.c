@@ -225,12 +225,12 @@ static void kill_beside_work(uint32_t policy)
 
 TN_TEST(the_dead_are_reclaimed_beside_the_living) { kill_beside_work(TN_QUEUE_REDELIVER); }
 
-TN_TEST(the_dead_are_reclaimed_beside_the_living_and_their_messages_dropped)
+TN_TEST(the_dead_are_reclaimed_beside_others_and_messages_dropped)
 {
     kill_beside_work(TN_QUEUE_DROP);
 }
 
-TN_TEST(the_dead_are_reclaimed_beside_the_living_and_their_leases_come_again)
+TN_TEST(the_dead_are_reclaimed_beside_others_and_leases_come_again)
 {
     kill_beside_work(TN_QUEUE_LEASE);
 }

@@ -108,7 +108,7 @@ static void take_box(struct worker *w)
     TN_CHECK_OK(tn_lock_release(lock));
 }
 
-TN_TEST(a_condition_wakes_who_waits_with_the_lock)
+TN_TEST(a_condition_wakes_a_waiter_that_has_the_lock_again)
 {
     begin();
     open_locks();
@@ -304,7 +304,7 @@ static void wait_late_and_reset(struct worker *w)
         TN_CHECK_OK(tn_barrier_reset(barrier));
 }
 
-TN_TEST(a_barrier_that_deadlines_break_is_made_whole_by_whoever_resets_it)
+TN_TEST(a_barrier_broken_by_deadlines_is_whole_after_a_reset)
 {
     begin();
     open_barriers();
@@ -359,7 +359,7 @@ static void make_and_close(struct worker *w)
 #undef ALLOWED
 }
 
-TN_TEST(objects_of_one_name_are_made_opened_and_ended_at_the_same_time)
+TN_TEST(objects_of_one_name_are_made_opened_and_ended_at_once)
 {
     begin();
     run_crews((struct crew[]){{make_and_close, 5}, {NULL, 0}});

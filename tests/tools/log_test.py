@@ -194,7 +194,7 @@ class Harm(Case):
         self.assertEqual(done.returncode, 3)
         self.assertEqual([line[4] for line in self.lines()], [sentence])
 
-    def test_a_file_that_cannot_be_opened_is_told_of_once_on_standard_error(self):
+    def test_a_log_file_that_cannot_be_opened_is_reported_once(self):
         for file in f"{self.folder}/none/log", self.folder, f"{self.folder}/{'x' * 2000}":
             holder = self.hold(f"debug:{file}", f"{self.name}-{len(file)}", stderr=subprocess.PIPE)
             status, text = holder.close()

@@ -457,7 +457,7 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
 
 /* A message of two tensors is there whole or not at all: the second has no room for one more.
  */
-TN_TEST(a_pop_that_gets_not_all_references_leaves_the_message_in_the_queue)
+TN_TEST(a_pop_without_all_references_leaves_the_message_queued)
 {
     const int64_t count = 4;
     tn_tensor *t[2];
@@ -484,7 +484,7 @@ TN_TEST(a_pop_that_gets_not_all_references_leaves_the_message_in_the_queue)
     finish();
 }
 
-TN_TEST(a_lease_that_gets_no_reference_leaves_the_message_in_the_queue)
+TN_TEST(a_lease_without_a_reference_leaves_the_message_queued)
 {
     const tn_queue_options options = {.struct_size = sizeof options, .policy = TN_QUEUE_LEASE};
     const int64_t count = 4;

@@ -63,7 +63,7 @@ TN_TEST(attributes_of_a_kind_that_is_not_known_are_another_versions)
     refuse_one(65535, "x", 1, TN_ERR_VERSION, "attribute of kind 65535 is not known");
 }
 
-TN_TEST(flags_and_names_of_others_are_checked_as_if_they_were_set_here)
+TN_TEST(received_flags_and_names_are_checked_as_setters_check_them)
 {
     static const struct {
         uint16_t kind;
@@ -108,7 +108,7 @@ static void refuse_words(uint16_t kind, const uint32_t *words, uint32_t count, c
     refuse_one(kind, words, count * 4, TN_ERR_CORRUPT, text);
 }
 
-TN_TEST(levels_of_detail_of_others_are_checked_as_if_they_were_set_here)
+TN_TEST(received_levels_of_detail_are_checked_as_setters_check_them)
 {
     enum { LOD = TNI_ATTRIBUTE_LOD };
     refuse_words(LOD, NULL, 0, "0 levels of detail");
@@ -392,7 +392,7 @@ TN_TEST(a_view_that_ends_anywhere_is_an_error)
     free_domain(domain);
 }
 
-TN_TEST(a_view_of_a_sparse_part_with_any_byte_altered_gives_a_tensor_or_an_error)
+TN_TEST(a_sparse_view_with_an_altered_byte_is_refused_or_a_tensor)
 {
     static struct view_bytes v;
     tn_domain *domain = make_domain();

@@ -156,7 +156,7 @@ static bool has_seen_all(const struct seen *seen)
            seen->paths > 0;
 }
 
-TN_TEST_WITHIN(inspecting_a_domain_of_random_bytes_neither_crashes_nor_strays, 120)
+TN_TEST_WITHIN(inspecting_a_domain_of_random_bytes_does_not_crash, 120)
 {
     struct tn_inspector inspector;
     struct seen seen = {0};
@@ -211,7 +211,7 @@ static int stop_at_once(const tn_block_entry *info, void *context)
     return 42;
 }
 
-TN_TEST(a_callback_that_stops_is_called_no_more_and_its_value_returned)
+TN_TEST(a_callback_that_stops_is_not_called_again)
 {
     tn_domain *domain = tnt_domain(&alone);
     struct tn_inspector inspector = {.segment = domain->segment};
@@ -253,7 +253,7 @@ TN_TEST(a_domain_is_listed_once_however_many_processes_have_it_open)
     tn_domain_close(domain);
 }
 
-TN_TEST(an_inspector_of_no_domain_says_not_found_and_of_a_bad_name_invalid)
+TN_TEST(an_inspector_of_a_missing_domain_or_bad_name_is_an_error)
 {
     tn_inspector *inspector = NULL;
     assert_int_equal(tn_inspector_open("nobody-made-this", &inspector), TN_ERR_NOT_FOUND);
@@ -348,7 +348,7 @@ TN_TEST(a_storage_that_is_written_once_is_shown_as_such)
     tn_domain_close(domain);
 }
 
-TN_TEST(memory_outside_of_the_arena_is_counted_as_live_and_as_committed)
+TN_TEST(memory_outside_of_the_arena_counts_as_live_and_committed)
 {
     tn_domain *domain = domain_with_files();
     struct tn_inspector inspector = {.segment = domain->segment};
@@ -485,7 +485,7 @@ static int acquire_and_stay(void *argument)
     return 0;
 }
 
-TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
+TN_TEST(the_holder_of_all_permits_of_an_owned_semaphore_is_shown)
 {
     tn_domain *domain = tnt_domain(&alone);
     struct tn_inspector inspector = {.segment = domain->segment};
@@ -529,7 +529,7 @@ static int use_without_a_seat(void *argument)
     return 0;
 }
 
-TN_TEST(a_forked_child_without_a_seat_polls_nothing_and_ends_no_ticket)
+TN_TEST(a_forked_child_without_a_seat_polls_and_ends_nothing)
 {
     tn_domain_options options = alone;
     options.seats = 1;
@@ -549,7 +549,7 @@ TN_TEST(a_forked_child_without_a_seat_polls_nothing_and_ends_no_ticket)
 }
 
 /* Without tenond, names are looked for in the descriptors of all processes. */
-TN_TEST(what_only_looks_like_the_name_or_the_memory_of_a_domain_is_passed_over)
+TN_TEST(false_names_and_memory_of_a_domain_are_skipped)
 {
     int like_one = memfd_create(TNI_CONTROL_PREFIX "alike", MFD_CLOEXEC);
     tn_domain *domain = tnt_domain(&alone);
@@ -667,7 +667,7 @@ static int run_and_vanish(void *argument)
     _exit(0); /* as a kill: nothing is given back */
 }
 
-TN_TEST(a_file_whose_domain_is_gone_is_named_and_one_of_a_living_domain_is_not)
+TN_TEST(a_file_is_reported_only_if_its_domain_is_gone)
 {
     tn_domain *domain = domain_with_files();
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
@@ -699,7 +699,7 @@ static int lend_and_vanish(void *argument)
     _exit(0);
 }
 
-TN_TEST(a_file_of_a_dead_domain_that_a_living_process_holds_is_not_named)
+TN_TEST(a_dead_domains_file_that_a_living_process_holds_stays)
 {
     struct tnt_signal end = tnt_signal_open();
     char path[TNI_PATH_BYTES] = "";

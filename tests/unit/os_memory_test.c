@@ -79,7 +79,7 @@ static void a_read_only_descriptor_is_not_reopened_for_writing(void **state)
     run_in_child(stranger_body);
 }
 
-static void an_object_opened_anew_has_rights_of_its_own(void **state)
+static void a_reopened_object_has_its_own_access_rights(void **state)
 {
     (void)state;
     int fd = make_memory(PAGE);
@@ -549,7 +549,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_memory_object_is_for_its_user_alone),
         cmocka_unit_test(a_read_only_descriptor_is_not_reopened_for_writing),
-        cmocka_unit_test(an_object_opened_anew_has_rights_of_its_own),
+        cmocka_unit_test(a_reopened_object_has_its_own_access_rights),
         cmocka_unit_test(a_duplicate_is_the_same_and_closed_by_exec),
         cmocka_unit_test(after_sealing_only_mappings_from_before_can_write),
         cmocka_unit_test(sealing_what_cannot_be_sealed_is_an_error),

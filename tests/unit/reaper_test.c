@@ -121,7 +121,7 @@ static void check_as_before(struct work *w, uint32_t live, const char *point, ui
              point, passing, found, now, live, taken);
 }
 
-TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_reclaimed, 120)
+TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_after_a_reap, 120)
 {
     struct work w;
     open_work(&w, open_domain());
@@ -425,7 +425,7 @@ static int wait_as_a_bound_child(void *argument)
     return 0;
 }
 
-TN_TEST(children_that_end_with_their_parent_are_killed_when_it_is_reclaimed)
+TN_TEST(children_bound_to_their_parent_are_killed_by_its_reaper)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 0);
@@ -448,7 +448,7 @@ TN_TEST(children_that_end_with_their_parent_are_killed_when_it_is_reclaimed)
     close_domain(d);
 }
 
-TN_TEST(a_seat_number_that_was_taken_anew_is_not_the_recoverer_that_died_in_it)
+TN_TEST(a_reused_seat_number_is_not_the_reclaimer_that_died_in_it)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 3);
@@ -507,7 +507,7 @@ TN_TEST(a_member_that_leaves_gives_everything_back)
 
 /* ---- survivors --------------------------------------------------------------------------- */
 
-TN_TEST(who_waits_reclaims_the_dead_where_there_is_no_tenond)
+TN_TEST(a_waiter_reclaims_the_dead_where_there_is_no_tenond)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 4);

@@ -310,7 +310,7 @@ static int pop_all_kinds(void *argument)
     return 0;
 }
 
-TN_TEST(one_message_carries_tensors_of_every_strategy_across_a_switch)
+TN_TEST(one_message_carries_tensors_of_every_strategy)
 {
     tn_domain *d = open_domain();
     tn_queue *queue;
@@ -330,7 +330,7 @@ TN_TEST(one_message_carries_tensors_of_every_strategy_across_a_switch)
     end_domain(d);
 }
 
-TN_TEST(a_handle_carries_a_tensor_of_every_strategy_that_its_maker_let_go_of)
+TN_TEST(a_handle_carries_tensors_of_every_strategy_after_their_end)
 {
     tn_domain *d = open_domain_with(0); /* tenond has the descriptor meanwhile */
     for (size_t i = 0; i < TNI_COUNT(all_strategies); i++) {

@@ -204,7 +204,7 @@ TN_TEST(a_scalar_and_32_axes_with_strides_both_fit_a_handle)
 
 /* ---- what is refused --------------------------------------------------------------------- */
 
-TN_TEST(a_handle_truncated_at_any_length_or_with_a_byte_more_is_invalid)
+TN_TEST(a_handle_with_a_byte_too_few_or_too_many_is_invalid)
 {
     tn_domain *domain = open_domain(0);
     struct handle h = export_only(domain, 1, 0);
@@ -292,7 +292,7 @@ TN_TEST(random_bytes_are_no_handle)
     close_clean(domain);
 }
 
-TN_TEST(another_version_or_parts_that_must_be_understood_are_refused_as_such)
+TN_TEST(another_version_or_unknown_required_parts_are_refused)
 {
     tn_domain *domain = open_domain(0);
     struct handle h = export_only(domain, 1, 0), other = h;
@@ -344,7 +344,7 @@ TN_TEST(a_private_tensor_and_a_short_buffer_cannot_be_exported)
 
 /* ---- the end of a ticket ----------------------------------------------------------------- */
 
-TN_TEST(a_stale_handle_says_whether_it_was_used_up_revoked_expired_or_is_over)
+TN_TEST(a_stale_handle_says_why_it_is_stale)
 {
     tn_domain *domain = open_domain(1);
     struct handle h = export_only(domain, 2, 0);
@@ -469,7 +469,7 @@ TN_TEST(a_handle_ends_with_its_issuer_though_its_reaper_is_killed)
     close_clean(domain);
 }
 
-TN_TEST(a_full_table_of_tickets_is_an_error_and_has_room_again_when_one_ends)
+TN_TEST(a_full_table_of_tickets_has_room_after_one_ends)
 {
     tn_domain *domain = open_domain(20);
     tn_tensor *tensor = make_tensor(domain);
@@ -532,7 +532,7 @@ static int import_until_stale(void *argument)
     return got; /* at most 255 in all */
 }
 
-TN_TEST(several_processes_together_get_as_many_tensors_as_there_are_uses)
+TN_TEST(several_processes_get_as_many_tensors_as_there_are_uses)
 {
     tn_domain *domain = open_domain(0);
     for (int round = 0; round < 40; round++) {
@@ -572,7 +572,7 @@ static int import_and_revoke(void *argument)
     return 0;
 }
 
-TN_TEST(handles_that_are_used_revoked_and_made_anew_at_once_lose_nothing)
+TN_TEST(concurrent_use_and_revocation_of_handles_loses_nothing)
 {
     tn_domain *domain = open_domain(100);
     tn_tensor *board = NULL;
@@ -633,7 +633,7 @@ static int live_a_life(void *argument)
     return 0;
 }
 
-TN_TEST_WITHIN(a_death_at_any_point_of_a_ticket_leaves_nothing_that_a_reap_does_not_repair, 120)
+TN_TEST_WITHIN(a_death_at_any_point_of_a_ticket_is_repaired_by_a_reap, 120)
 {
     int self = -1;
     if (tni_os_process_open(getpid(), &self) != 0)

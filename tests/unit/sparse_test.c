@@ -2,7 +2,7 @@
 /* Sparse tensors, as dense ones side by side. */
 #include "unit/attribute_test.h"
 
-TN_TEST(marked_parts_side_by_side_are_found_as_the_sparse_tensor_they_make)
+TN_TEST(marked_parts_side_by_side_are_found_as_a_sparse_tensor)
 {
     tn_sparse coo = new_coo(), csr = new_csr(), found;
     tn_tensor *dense = make(TN_INT8, 2, (int64_t[]){6, 4});

@@ -144,7 +144,7 @@ static void assert_described(const struct tni_desc *desc, const tn_tensor *t)
     assert_memory_equal(desc->shape, tn_tensor_shape(t), 2 * sizeof(int64_t));
 }
 
-TN_TEST(a_block_that_others_had_is_described_anew)
+TN_TEST(a_block_that_others_had_is_described_again)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t;
@@ -166,7 +166,7 @@ TN_TEST(a_block_that_others_had_is_described_anew)
     free_domain(domain);
 }
 
-TN_TEST(a_block_that_came_by_a_message_is_described_anew)
+TN_TEST(a_block_that_came_by_a_message_is_described_again)
 {
     tn_domain *domain = make_domain();
     tn_tensor *source, *t;

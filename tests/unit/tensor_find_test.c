@@ -160,7 +160,7 @@ TN_TEST(another_domain_does_not_find_it)
     free_domain(domain);
 }
 
-TN_TEST(a_storage_of_more_than_its_block_is_found_as_far_as_the_block_goes)
+TN_TEST(a_storage_larger_than_its_block_is_found_up_to_its_end)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t = make_bytes(domain, 100), *found;
@@ -252,7 +252,7 @@ static void *come_and_go(void *argument)
     return NULL;
 }
 
-TN_TEST(what_is_found_while_another_thread_gives_it_back_is_held_or_not_found)
+TN_TEST(a_found_tensor_is_held_or_not_found_beside_its_release)
 {
     struct race race = {.domain = make_domain()};
     pthread_t thread;

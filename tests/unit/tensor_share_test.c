@@ -32,7 +32,7 @@ static tn_tensor *make_filled(tn_domain *domain, int64_t count)
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-TN_TEST(an_empty_tensor_holds_one_block_until_its_last_reference_goes)
+TN_TEST(an_empty_tensor_holds_one_block_until_its_last_reference)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t = make_filled(domain, 100), *v;
@@ -92,7 +92,7 @@ TN_TEST(bytes_arrive_whole_in_cold_and_in_warm_memory)
     free_domain(domain);
 }
 
-TN_TEST(a_block_that_grew_by_writing_is_filled_from_where_its_memory_ends)
+TN_TEST(a_block_that_grew_by_writing_is_filled_from_its_end)
 {
     tn_domain *domain = make_domain();
     int64_t small = 70000, large = 130000;
@@ -319,7 +319,7 @@ static void spoil(uint8_t *bytes, size_t used)
     }
 }
 
-TN_TEST_WITHIN(whatever_bytes_pass_the_check_name_elements_inside_their_block, 60)
+TN_TEST_WITHIN(accepted_bytes_describe_only_elements_inside_their_block, 60)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t, *v;
@@ -356,7 +356,7 @@ TN_TEST_WITHIN(whatever_bytes_pass_the_check_name_elements_inside_their_block, 6
     free_domain(domain);
 }
 
-TN_TEST(a_tensor_whose_reference_moved_away_is_forgotten_without_giving_it_back)
+TN_TEST(a_tensor_whose_reference_was_moved_gives_none_back)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t = make_filled(domain, 4), *v;
@@ -505,14 +505,11 @@ static void dies_while_sharing(const char *point, int64_t bytes)
     free_domain(domain);
 }
 
-TN_TEST(who_dies_while_memory_is_written_leaves_a_held_block)
+TN_TEST(a_death_while_memory_is_written_leaves_a_held_block)
 {
     dies_while_sharing("tensor_written", 1 << 20);
 }
-TN_TEST(who_dies_after_a_copy_leaves_a_held_block)
-{
-    dies_while_sharing("tensor_copied", 1000);
-}
+TN_TEST(a_death_after_a_copy_leaves_a_held_block) { dies_while_sharing("tensor_copied", 1000); }
 
 /* ---- more than there is room for --------------------------------------------------------- */
 
@@ -537,7 +534,7 @@ static int take_bytes_in_child(void *argument)
 }
 
 /* A call that does not wait comes again for as long as TNI_REF_TRY_NS. */
-TN_TEST(a_deadline_ends_a_call_that_comes_again_while_another_commits)
+TN_TEST(a_deadline_ends_a_call_that_retries_beside_a_commit)
 {
     const int64_t half = TEST_QUOTA_BYTES / 2;
     tn_domain *domain = make_domain();

@@ -421,7 +421,7 @@ static tn_tensor *random_reshape(tn_tensor *t, struct model *m)
     return v;
 }
 
-TN_TEST_WITHIN(chains_of_slices_transposes_and_reshapes_hold_what_a_model_says, 60)
+TN_TEST_WITHIN(chained_views_agree_with_a_model, 60)
 {
     struct model *m = malloc(sizeof *m);
     for (int round = 0; round < 3000; round++) {

@@ -61,7 +61,7 @@ static int hold_many(void *argument)
     return 0;
 }
 
-EACH_STRATEGY(four_thousand_storages_live_under_a_limit_of_1024_descriptors)
+EACH_STRATEGY(a_process_with_1024_descriptors_holds_4000_storages)
 {
     begin_with_tenond(strategy); /* its own limit is what it was */
     limit_descriptors(1024);
@@ -77,7 +77,7 @@ EACH_STRATEGY(four_thousand_storages_live_under_a_limit_of_1024_descriptors)
     finish();
 }
 
-TN_TEST(a_process_without_a_descriptor_left_is_told_so_and_loses_nothing)
+TN_TEST(a_process_without_free_descriptors_gets_an_error)
 {
     int64_t count = 4;
     int status, made = 0;
@@ -135,7 +135,7 @@ TN_TEST(a_message_that_met_a_descriptor_limit_is_delivered_later)
 
 /* ---- W2: a mapping for each tensor ------------------------------------------------------- */
 
-TN_TEST(a_hundred_thousand_tensors_take_a_handful_of_mappings_and_no_descriptor)
+TN_TEST(a_hundred_thousand_tensors_take_few_mappings)
 {
     enum { COUNT = sizeof many / sizeof many[0] };
     tn_domain_options options = {
@@ -153,7 +153,7 @@ TN_TEST(a_hundred_thousand_tensors_take_a_handful_of_mappings_and_no_descriptor)
     finish();
 }
 
-TN_TEST(the_tensors_of_a_write_once_arena_take_one_mapping_and_at_most_one_descriptor)
+TN_TEST(a_write_once_arena_takes_one_mapping_and_one_descriptor)
 {
     enum { COUNT = 10000 };
     int64_t count = 16;
@@ -328,7 +328,7 @@ static int fill_a_group(void *folder)
 }
 
 /* Where the kernel's own limit of a cgroup can be set: SIGKILL would be its answer. */
-TN_TEST(who_fills_a_domain_in_a_cgroup_is_told_and_not_killed)
+TN_TEST(filling_a_domain_in_a_cgroup_is_an_error_and_no_kill)
 {
     static const char *const kinds[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
                                            {"/sys/fs/cgroup", "memory.max"}};
@@ -493,7 +493,7 @@ EACH_STRATEGY(a_view_shares_only_its_own_bytes_when_asked)
 }
 
 /* Nothing of it is touched but the last page. */
-EACH_STRATEGY(a_view_at_the_end_of_a_huge_storage_takes_no_more_than_its_bytes)
+EACH_STRATEGY(a_view_at_the_end_of_a_huge_storage_takes_only_its_bytes)
 {
     const int64_t count = INT64_C(1) << 30; /* which malloc() touches if it is told to check */
     tn_tensor *huge, *end, *shared;
@@ -632,7 +632,7 @@ static int pop_a_truncated_one(void *argument)
     return 0;
 }
 
-TN_TEST(a_file_that_somebody_truncated_is_corrupt_and_the_queue_goes_on)
+TN_TEST(a_truncated_file_is_corrupt_and_the_queue_goes_on)
 {
     struct tnt_signal go = tnt_signal_open();
     begin("file_system");

@@ -134,7 +134,7 @@ TN_TEST(a_reap_ends_expired_handles)
     finish();
 }
 
-TN_TEST(who_waits_at_a_queue_ends_expired_handles)
+TN_TEST(a_wait_at_a_queue_ends_expired_handles)
 {
     tn_queue *q = NULL;
     tn_message m;
@@ -158,7 +158,7 @@ static int push_and_hang(void *queue)
     return hang();
 }
 
-TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
+TN_TEST(a_wait_shorter_than_a_slice_reports_an_earlier_death)
 {
     enum { SHORT_MS = 20, TRIES = 5 };
     tn_queue *q = NULL;
@@ -176,7 +176,7 @@ TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
     finish();
 }
 
-TN_TEST(who_looks_for_longer_than_a_slice_is_late_in_the_end)
+TN_TEST(a_check_longer_than_a_slice_ends_after_its_deadline)
 {
     _Atomic uint32_t word = 0;
     begin(&four_mib);
@@ -291,7 +291,7 @@ static int take_object(void)
     return status;
 }
 
-TN_TEST(who_finds_no_entry_waits_for_who_reclaims_the_dead)
+TN_TEST(a_call_that_finds_no_entry_waits_for_a_reclaimer)
 {
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
     run_and_kill(make_all_objects, NULL);
@@ -308,7 +308,7 @@ static int take_block(void)
     return status;
 }
 
-TN_TEST(who_finds_no_block_waits_for_who_reclaims_the_dead)
+TN_TEST(a_call_that_finds_no_block_waits_for_a_reclaimer)
 {
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .blocks = BLOCKS});
     run_and_kill(take_all_blocks, NULL);
@@ -352,7 +352,7 @@ static void *release_late(void *unused)
     return unused;
 }
 
-TN_TEST(who_did_not_wait_for_a_reclaimer_is_waited_for_by_others)
+TN_TEST(others_wait_for_a_reclaimer_that_one_process_did_not_await)
 {
     tn_event *event = NULL;
     pthread_t thread;
@@ -581,7 +581,7 @@ static void fork_while_another_reclaims(void (*end_reclaiming)(const struct recl
     finish();
 }
 
-TN_TEST(a_fork_waits_for_who_reclaims_the_only_seat_of_the_dead)
+TN_TEST(a_fork_waits_for_a_reclaimer_of_the_only_dead_seat)
 {
     fork_while_another_reclaims(set_seat_free);
 }
@@ -591,7 +591,7 @@ TN_TEST(a_fork_takes_over_from_a_reclaimer_that_is_killed)
     fork_while_another_reclaims(kill_reclaimer);
 }
 
-TN_TEST(who_finds_no_seat_waits_unless_all_were_alive_at_once)
+TN_TEST(a_join_waits_for_a_seat_unless_all_were_alive_at_once)
 {
     struct tni_seat_wait wait = {0};
     pid_t pids[SEATS];

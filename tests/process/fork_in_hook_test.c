@@ -237,7 +237,7 @@ static void *push_and_be_interrupted_in_a_child(void *argument)
     return NULL;
 }
 
-TN_TEST(a_child_whose_push_the_hook_ends_gives_no_block_of_its_parent_back)
+TN_TEST(a_hooks_child_of_a_push_frees_no_block_of_its_parent)
 {
     pthread_t pusher;
     int status;
@@ -331,7 +331,7 @@ static void await_watchers(uint32_t least)
     }
 }
 
-TN_TEST(a_child_that_the_hook_of_a_wait_for_any_queue_forks_is_woken_too)
+TN_TEST(a_hooks_child_of_a_wait_for_any_queue_is_woken)
 {
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 2};
     const tn_message m = {.bytes = "x", .size_bytes = 1};
@@ -449,17 +449,17 @@ static void push_beside_a_child_without_a_seat(void *(*wait)(void *))
     finish();
 }
 
-TN_TEST(a_child_without_a_seat_that_the_hook_of_a_pop_forks_takes_no_message)
+TN_TEST(a_hooks_child_of_a_pop_without_a_seat_takes_no_message)
 {
     push_beside_a_child_without_a_seat(pop_unless_forked);
 }
 
-TN_TEST(a_child_without_a_seat_that_the_hook_of_a_wait_for_any_queue_forks_is_told)
+TN_TEST(a_hooks_child_of_a_wait_for_any_queue_learns_it_has_no_seat)
 {
     push_beside_a_child_without_a_seat(await_any_unless_forked);
 }
 
-TN_TEST(a_child_without_a_seat_that_the_hook_of_a_wait_for_memory_forks_takes_none)
+TN_TEST(a_hooks_child_of_a_memory_wait_without_a_seat_takes_none)
 {
     int64_t bytes = 3 * MIB;
     pthread_t waiter;

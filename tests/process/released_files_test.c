@@ -129,7 +129,7 @@ static void let_one_go(struct holder *h, tn_domain *(*begin)(void))
 
 static tn_domain *with_tenond(void) { return tnt_domain(NULL); }
 
-TN_TEST(tenond_removes_a_file_that_a_living_domain_let_go_and_a_killed_process_held)
+TN_TEST(tenond_removes_a_released_file_whose_holder_was_killed)
 {
     struct holder *h = open_holder();
     let_one_go(h, with_tenond);
@@ -142,7 +142,7 @@ TN_TEST(tenond_removes_a_file_that_a_living_domain_let_go_and_a_killed_process_h
     close_holder(h);
 }
 
-TN_TEST(gc_removes_a_file_that_a_living_domain_let_go_and_a_killed_process_held)
+TN_TEST(gc_removes_a_released_file_whose_last_holder_was_killed)
 {
     struct holder *h = open_holder();
     let_one_go(h, without_tenond);
@@ -203,7 +203,7 @@ TN_TEST(files_of_a_domain_that_was_killed_go_with_the_next_domain)
     close_holder(h);
 }
 
-TN_TEST(files_of_another_user_with_our_names_are_none_of_ours)
+TN_TEST(files_of_another_user_with_our_names_stay)
 {
     struct tni_os_process self;
     char path[256];
@@ -231,7 +231,7 @@ static void expect_untouched(const char *path)
     assert_true(is_there(path));
 }
 
-TN_TEST(a_file_of_a_living_domain_that_has_no_header_yet_is_not_touched)
+TN_TEST(a_file_without_a_header_of_a_living_domain_stays)
 {
     d = without_tenond();
     tn_tensor *t = make();
@@ -243,7 +243,7 @@ TN_TEST(a_file_of_a_living_domain_that_has_no_header_yet_is_not_touched)
     tn_domain_close(d);
 }
 
-TN_TEST(where_a_block_makes_no_sense_no_file_of_the_domain_is_touched)
+TN_TEST(a_block_that_makes_no_sense_protects_the_domains_files)
 {
     d = without_tenond();
     tn_tensor *t = make();
@@ -284,7 +284,7 @@ static void pin(const char *path)
     TN_CHECK(mount("none", path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) == 0);
 }
 
-TN_TEST(a_file_that_its_domain_could_not_remove_is_named_and_goes_once_it_can)
+TN_TEST(a_file_that_could_not_be_removed_is_named_and_goes_later)
 {
     char folder[128], path[256];
     mount_own(folder, sizeof folder);
@@ -436,7 +436,7 @@ static int gc_in_another_user_namespace(void *argument)
     return 0;
 }
 
-TN_TEST(gc_in_another_user_namespace_leaves_the_files_of_a_living_domain)
+TN_TEST(gc_in_another_user_namespace_leaves_a_living_domains_files)
 {
     skip_unless_allowed(&user_apart);
     struct holder *h = open_holder();
@@ -461,7 +461,7 @@ static int make_bytes(uint32_t strategy, int64_t bytes, tn_deadline deadline, tn
         TN_OPTIONS(tn_tensor_options, .strategy = strategy, .deadline = deadline), ret_t);
 }
 
-TN_TEST(a_storage_larger_than_the_quota_fails_at_once_whatever_the_deadline)
+TN_TEST(a_storage_larger_than_the_quota_fails_at_once)
 {
     tn_tensor *t = NULL;
     tn_arena *arena = NULL;
@@ -475,7 +475,7 @@ TN_TEST(a_storage_larger_than_the_quota_fails_at_once_whatever_the_deadline)
     tn_domain_close(d);
 }
 
-TN_TEST(a_file_larger_than_its_file_system_fails_at_once_whatever_the_deadline)
+TN_TEST(a_file_larger_than_its_file_system_fails_at_once)
 {
     char folder[128];
     tn_tensor *t = NULL;
@@ -495,7 +495,7 @@ static void *free_soon(void *argument)
     return NULL;
 }
 
-TN_TEST(what_fits_once_others_are_gone_is_waited_for_and_the_deadline_names_the_reason)
+TN_TEST(a_timed_out_wait_for_memory_names_what_it_waited_for)
 {
     enum { MOST = QUOTA_BYTES / 4 * 3 };
     tn_tensor *t = NULL, *next = NULL;

@@ -79,17 +79,17 @@ static void count_with_a_kill_at(const char *point)
     tn_domain_close(scene.domain);
 }
 
-TN_TEST(an_attempt_is_counted_once_by_who_dies_before_counting_it)
+TN_TEST(an_attempt_counts_once_if_its_consumer_dies_before_counting)
 {
     count_with_a_kill_at("slot_returning");
 }
 
-TN_TEST(an_attempt_is_counted_once_by_who_dies_after_counting_it)
+TN_TEST(an_attempt_counts_once_if_its_consumer_dies_after_counting)
 {
     count_with_a_kill_at("attempt_counted");
 }
 
-TN_TEST(an_attempt_is_counted_once_by_who_dies_after_giving_back)
+TN_TEST(an_attempt_counts_once_if_its_consumer_dies_after_return)
 {
     count_with_a_kill_at("refill_full");
 }

@@ -150,7 +150,7 @@ static int send_the_same_again(void *argument)
     _exit(0);
 }
 
-EACH_STRATEGY(a_storage_that_the_receiver_has_comes_again_without_a_system_call)
+EACH_STRATEGY(a_storage_that_arrives_again_costs_no_system_call)
 {
     if (is_sanitized)
         tnt_skip("a sanitizer makes system calls of its own");
@@ -323,7 +323,7 @@ TN_TEST(the_death_of_a_peer_ends_a_wait_at_once)
     finish();
 }
 
-TN_TEST(the_death_of_a_peer_ends_a_wait_at_once_where_there_is_no_tenond)
+TN_TEST(the_death_of_a_peer_ends_a_wait_at_once_without_tenond)
 {
     begin("arena");
     ends_a_wait_at_once();
@@ -550,7 +550,7 @@ static int end_in_its_own_way(tn_domain *domain, uint32_t index, void *argument)
     return 0;
 }
 
-TN_TEST(the_end_of_every_child_is_kept_and_not_only_the_first_failure)
+TN_TEST(the_end_of_every_child_is_kept_beside_the_first_failure)
 {
     struct tnt_signal never = tnt_signal_open();
     tn_process_status first = {.struct_size = sizeof first}, status[3] = {first, first, first};

@@ -228,7 +228,7 @@ TN_TEST(a_long_tmpdir_harms_nobody)
     finish();
 }
 
-TN_TEST(a_runtime_folder_with_a_path_that_is_too_long_is_an_error_that_says_so)
+TN_TEST(a_runtime_folder_with_a_too_long_path_is_refused)
 {
     char folder[512];
     tn_domain *domain = NULL;
@@ -316,7 +316,7 @@ static int read_half(void *argument)
 }
 
 /* Neither a count that is too high, which leaks, nor one below nothing. */
-EACH_STRATEGY(a_tensor_that_is_sent_many_times_and_read_half_as_often_is_counted_exactly)
+EACH_STRATEGY(a_tensor_sent_many_times_and_read_half_is_counted_exactly)
 {
     begin_with_quota(strategy, 32 * MIB);
     tn_tensor *t = await_room_for(20 * MIB);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * office_model: who becomes tenond, and who gets a name.
+ * manager_model: who becomes tenond, and who gets a name.
  *
  * What these processes meet at is the kernel's: a lock file, a socket, /proc. So the steps are
  * written down here, each with the name of the function that takes it, and
@@ -376,7 +376,7 @@ static void explore(const char *name, bool has_second_manager, bool has_second_m
                         .most_states = UINT64_C(200000000)});
 }
 
-TN_TEST_WITHIN(one_tenond_at_a_time_is_in_office, 600)
+TN_TEST_WITHIN(only_one_tenond_at_a_time_manages_a_domain, 600)
 {
     explore("one_in_office", true, tiny_is_deep());
 }

@@ -87,7 +87,7 @@ static uint64_t await_tenond(tn_domain *d)
     return tni_os_now_ns() - begun_ns;
 }
 
-TN_TEST_WITHIN(who_waits_replaces_a_tenond_that_dies_on_its_way, 60)
+TN_TEST_WITHIN(a_waiter_replaces_a_tenond_that_dies_at_its_start, 60)
 {
     for (size_t i = 0; i < TNI_COUNT(points); i++) {
         struct tnt_signal is_there = tnt_signal_open();
@@ -146,7 +146,7 @@ static void poll_once(tn_domain *d, int fd)
 }
 
 /* As after a look that took long, while a tenond lived: the next one is due much later. */
-TN_TEST(who_begins_to_poll_without_a_tenond_soon_has_one)
+TN_TEST(a_new_poller_without_a_tenond_soon_has_one)
 {
     tn_domain *d = NULL;
     int fd;
@@ -159,7 +159,7 @@ TN_TEST(who_begins_to_poll_without_a_tenond_soon_has_one)
     tn_domain_close(d);
 }
 
-TN_TEST_WITHIN(who_polls_replaces_a_tenond_that_dies_on_its_way, 60)
+TN_TEST_WITHIN(a_poller_replaces_a_tenond_that_dies_at_its_start, 60)
 {
 #if defined(TN_KILL_POINTS)
     for (size_t i = 0; i < TNI_COUNT(points); i++) {

@@ -509,7 +509,7 @@ TN_TEST(no_first_call_of_a_copied_process_acts_in_its_parents_seat)
 
 /* ---- children of the parent -------------------------------------------------------------- */
 
-TN_TEST(no_first_call_of_a_copied_process_acts_on_its_parents_children)
+TN_TEST(no_first_call_of_a_copied_process_acts_on_its_siblings)
 {
     tn_pool_options options = {.struct_size = sizeof options, .workers = 1};
     d = tnt_domain(&small);
