@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "queue/ring.h"
+#include "queue/queue.h"
 #include "wait/wait.h"
 
 enum { CAPACITY = 8 };

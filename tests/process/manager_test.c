@@ -16,7 +16,7 @@
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
 #include "harness/members.h"
-#include "reaper/manager.h"
+#include "reaper/reaper.h"
 #include "wait/wait.h"
 
 enum { LONG_MS = 10000 };

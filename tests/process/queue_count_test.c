@@ -8,7 +8,7 @@
 
 #include "harness/harness.h"
 #include "process/queue_world.h"
-#include "queue/ring.h"
+#include "queue/queue.h"
 
 /* As if so many rounds had passed: a round is 32 bits. */
 static void begin_at_round(uint32_t capacity, uint32_t policy, uint32_t round)

@@ -13,7 +13,7 @@
 #include "harness/tensor.h"
 #include "os/os.h"
 #include "process/queue_world.h"
-#include "queue/ring.h"
+#include "queue/queue.h"
 #include "wait/wait.h"
 
 static tn_tensor *numbers(int64_t count, float first)

@@ -16,7 +16,7 @@
 #include "harness/tensor.h"
 #include "os/os.h"
 #include "process/queue_world.h"
-#include "queue/ring.h"
+#include "queue/queue.h"
 #include "wait/wait.h"
 
 TN_TEST(the_pollable_descriptor_is_readable_until_it_is_cleared)

@@ -12,7 +12,7 @@
 
 #include "harness/harness.h"
 #include "process/process.h"
-#include "reaper/manager.h"
+#include "reaper/reaper.h"
 
 enum { LONG_MS = 10000, SLICE_MS = 120 };
 

@@ -25,7 +25,7 @@
 
 #include "api/inspect.h"
 #include "process/process.h"
-#include "queue/ring.h"
+#include "queue/queue.h"
 
 enum { TREE = 256, STOPPED = 4, BURST = 6, LOOKS = 400, KILLED = 64, AWAIT_MS = 10000 };
 static const uint64_t hunt_ns = 5 * SOAK_MS_NS, keepers_ns = 500 * SOAK_MS_NS;

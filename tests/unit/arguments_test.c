@@ -9,7 +9,7 @@
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
 #include "harness/tensor.h"
-#include "queue/ring.h"
+#include "queue/queue.h"
 #include "ref/ref.h"
 #include "share/share.h"
 

@@ -10,10 +10,8 @@
 #include "harness/live_blocks.h"
 #include "queue/ring.h"
 #include "reaper/reaper.h"
-#include "reaper/recount.h"
 #include "ref/ref.h"
 #include "share/share.h"
-#include "share/ticket.h"
 
 static tn_domain *d;
 static tn_queue *q;

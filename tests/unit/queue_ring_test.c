@@ -5,7 +5,6 @@
  * otherwise.
  */
 #include "object_room.h"
-#include "queue/message.h"
 #include "queue/queue.h"
 #include "queue/ring.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The audit: what it finds and repairs, beside a busy domain too; and tables full of noise. */
 #include "queue/ring.h"
-#include "reaper/recount.h"
+#include "reaper/reaper.h"
 #include "unit/reaper_test.h"
 #include "wait/wait.h"
 

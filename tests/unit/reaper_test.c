@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "queue/ring.h"
-#include "reaper/recount.h"
+#include "queue/queue.h"
+#include "reaper/reaper.h"
 #include "unit/reaper_test.h"
 #include "wait/wait.h"
 

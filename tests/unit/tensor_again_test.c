@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors in the memory of tensors that ended. */
-#include "tensor/build.h"
+#include "tensor/tensor.h"
 #include "unit/tensor_test.h"
 
 #include "harness/tensor.h"

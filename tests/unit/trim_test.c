@@ -4,7 +4,7 @@
  * test intercept tni_segment_discard(), which gives pages back to the system, and
  * tni_alloc_untake(), which frees the blocks in them again.
  */
-#include "alloc/commit.h"
+#include "alloc/alloc.h"
 #include "harness/harness.h"
 #include "ref/ref.h"
 
