@@ -104,7 +104,7 @@ static int remove_let_go(struct gc *gc, const struct tni_segment *s, const char 
     int status = tni_files_let_go(s, false, say_let_go, gc);
 
     if (status < 0 && status != TN_ERR_NOT_FOUND)
-        return say(gc, false, "files of domain %s were not looked for: %s", label,
+        return say(gc, false, "the files of domain %s could not be checked: %s", label,
                    tn_error_detail());
     return gc->stop;
 }
@@ -242,7 +242,8 @@ static int remove_storages(struct gc *gc)
     if (status == TN_ERR_NOT_FOUND)
         return 0;
     if (status < 0)
-        return say(gc, false, "storages by name were not looked for: %s", tn_error_detail());
+        return say(gc, false, "the storages in files could not be checked: %s",
+                   tn_error_detail());
     return gc->stop;
 }
 

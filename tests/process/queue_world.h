@@ -8,7 +8,7 @@
 
 #include "harness/harness.h"
 #include "os/os.h"
-#include "queue/queue.h" /* before `q` and `d`, which its functions use as names */
+#include "queue/ring.h" /* before `q` and `d`, which its functions use as names */
 
 /* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
  */

@@ -88,6 +88,12 @@ class Help(Case):
             self.assertEqual(self.tenon(*verb, "-h"), self.tenon(*verb, "--help"))
             self.assertIn("Usage: tenon", self.tenon(*verb, "-h"))
 
+    def test_tenond_has_h_too(self):
+        runs = [subprocess.run([TENOND, option], text=True, capture_output=True,
+                               timeout=TIMEOUT_S, check=True).stdout for option in ("-h", "--help")]
+        self.assertEqual(*runs)
+        self.assertIn("Usage: tenond", runs[0])
+
 
 class Ls(Case):
     def test_ls_lists_a_domain_with_its_seats_quota_and_creator(self):

@@ -31,6 +31,7 @@ struct options {
 static const struct argp_option option_table[] = {
     {"foreground", 'f', NULL, 0, "Log to standard error, up to the level info", 0},
     {"verbose", 'v', NULL, 0, "Log to standard error, up to the level debug", 0},
+    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0},             /* as --help */
     {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* tenond starts its vault with it */
     {0},
 };
@@ -45,6 +46,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'v':
         options->is_foreground = options->is_verbose = true;
+        return 0;
+    case 'h':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         return 0;
     case OPTION_VAULT:
         options->is_vault = true;
