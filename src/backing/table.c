@@ -8,12 +8,14 @@
  *     a reference. So a mapping of a former generation may live on outside of the table.
  * I4  A process keeps the descriptor of a mapping if tenond has no copy; of up to 64 others (or
  *     an eighth of the process's limit), in case tenond is killed; and of each storage that
- * only this process can write, because a forked child must map that again. I6  When a mapping
- * ends while records of others, such as a queue or a ticket, name its storage, and tenond has
- * no copy of the descriptor, the descriptor is parked: other processes find it here. It is
- * closed once no record names the storage, or once a new tenond has a copy. If the storage
- * ends, a parked descriptor keeps its memory until the next sweep. All of this is private, is
- * protected by one lock, and ends with the process.
+ *     only this process can write, because a forked child must map that again.
+ * I6  When a mapping ends while records of others, such as a queue or a ticket, name its
+ *     storage, and tenond has no copy of the descriptor, the descriptor is parked: other
+ *     processes find it here. It is closed once no record names the storage, or once a new
+ *     tenond has a copy. If the storage ends, a parked descriptor keeps its memory until the
+ *     next sweep.
+ *
+ * All of this is private, is protected by one lock, and ends with the process.
  */
 #include <stdlib.h>
 

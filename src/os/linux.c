@@ -12,9 +12,10 @@
  * file (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
  *
  * I1  A memory object never shrinks. So an access inside its size fails only for want of
- * memory, and tni_os_commit() turns that into an error. I2  A process is DEAD only if a pidfd,
- * a start time or a missing witness proves it, and a pid only in its own pid namespace. Every
- * doubt is UNKNOWN. The rules R1 to R8 of os.h are invariants too.
+ *     memory, and tni_os_commit() turns that into an error.
+ * I2  A process is DEAD only if a pidfd, a start time or a missing witness proves it, and a
+ *     pid only in its own pid namespace. Every doubt is UNKNOWN.
+ * The rules R1 to R8 of os.h are invariants too.
  *
  * Callers: the rooms above.
  * Death: leaves a socket or a lock file in the runtime folder, which the next owner replaces,

@@ -2,11 +2,12 @@
 /*
  * contact: ask tenond, start one if none listens, register a domain, and ring tenond.
  *
- * Nouns: request and reply (one packet each way), bell (of tenond's seat). I1  tenond could
- * find out itself what it is told: a lost request or ring costs time, no memory.
+ * Nouns: request and reply (one packet each way), bell (of tenond's seat).
+ * I1  tenond could find out itself what it is told: a lost request or ring costs time, no
+ *     memory.
  * I2  A reply is checked before any part of it is used.
- * Callers: api, find.c, depot.c, manager.c. Death: leaves a connection, which tenond
- * closes.
+ * Callers: api, find.c, depot.c, manager.c.
+ * Death: leaves a connection, which tenond closes.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,10 +7,12 @@
  * the kernel's thread id.
  * I1  A HELD word names its owner in the same 64 bits, so no death leaves a lock without an
  *     owner.
- * I2  Only the owner, or the reaper for a dead seat, changes a HELD word. I3  value2 names
- *     the dead process before the word becomes RECOVERED; the next owner reads it.
- * Callers: users, condition.c. Death of an owner: the word stays HELD by a dead seat, and
- * the reaper makes it RECOVERED. Death of a process that released the lock, before its
+ * I2  Only the owner, or the reaper for a dead seat, changes a HELD word.
+ * I3  value2 names the dead process before the word becomes RECOVERED; the next owner reads
+ *     it.
+ * Callers: users, condition.c.
+ * Death of an owner: the word stays HELD by a dead seat, and the reaper makes it RECOVERED.
+ * Death of a process that released the lock, before its
  * wake-up: the reaper wakes a waiter. A process that closes a lock that it holds, or leaves
  * the domain, is treated as dead.
  */
