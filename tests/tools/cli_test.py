@@ -616,6 +616,13 @@ class Usage(Case):
             self.assertEqual(done.returncode, 1, arguments)
             self.assertEqual(done.stderr, "tenon: standard output cannot be written: No space left on device\n")
 
+    def test_a_failed_write_of_long_output_is_an_error_with_its_reason(self):
+        self.hold(self.name, "100")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([TENON, "blocks", self.name], env=self.environment, stdout=full, text=True,
+                                  stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.stderr, "tenon: standard output cannot be written: No space left on device\n")
+
 
 if __name__ == "__main__":
     TENON, HOLDER, BREAK, TENOND = map(os.path.abspath, sys.argv[1:5])

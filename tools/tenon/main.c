@@ -73,9 +73,14 @@ static void print_version(FILE *file, struct argp_state *state)
  */
 static bool close_output(void)
 {
+    bool has_failed = ferror(stdout) != 0;
     errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    if (fflush(stdout) == 0 && !has_failed)
         return true;
+    if (has_failed && errno == 0) { /* an earlier write: one more tells the reason */
+        fputc('\n', stdout);
+        fflush(stdout);
+    }
     fprintf(stderr, "tenon: standard output cannot be written%s%s\n", errno != 0 ? ": " : "",
             errno != 0 ? strerror(errno) : "");
     return false;
