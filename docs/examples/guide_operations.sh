@@ -25,7 +25,7 @@ done
 # end
 
 # show: doctor
-tenon gc        # reclaims the dead, and removes files that nobody needs
+tenon gc        # reclaims dead processes, and removes files that no process needs
 tenon doctor    # recounts everything; its exit status is 1 if something is wrong
 # end
 
