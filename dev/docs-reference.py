@@ -53,6 +53,11 @@ def read_examples(stem):
     return shown
 
 
+def first_with(shown, name):
+    """The function at which an example that serves several of them is printed."""
+    return next(other for other in shown if shown[other] == shown[name])
+
+
 def check(headers):
     exported = set(re.findall(r"^\s+(tn_\w+);", (ROOT / "src" / "tenon.map").read_text(encoding="utf-8"), re.M))
     declared = set()
@@ -240,6 +245,9 @@ class Site:
         for text, comment in item.members:
             out += [f"   .. c:member:: {text}", ""] + (self.lines(comment, 6) + [""] if comment else [])
         if item.kind == "function" and item.name in shown:
+            first = first_with(shown, item.name)
+            if first != item.name:
+                return out + [f"   An example stands at :c:func:`{first}`.", ""]
             out += ["   .. code-block:: c", "      :class: example", ""]
             out += [f"      {line}".rstrip() for line in shown[item.name].split("\n")] + [""]
         return out
@@ -321,7 +329,8 @@ def man_page(header, version):
         if item.kind == "macro" or item.kind == "variable":
             out += [".PP", f".B {man_text(item.text)}"]
         if item.name in shown:
-            out += man_code(shown[item.name])
+            first = first_with(shown, item.name)
+            out += man_code(shown[first]) if first == item.name else [".PP", f"An example stands at \\fB{first}\\fP()."]
     out += [".SH SEE ALSO"]
     others = [f".BR tenon_{stem} (3)" for stem in ORDER if stem != header.stem]
     out += [line + "," for line in others] + [".BR tenon (1),", ".BR tenond (8)"]

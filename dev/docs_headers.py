@@ -84,6 +84,10 @@ def read_items(path):
             end = at + len("TN_END_DECLS") + (source[at + 3] == "B") * 2
         else:
             end = find_end(source, at, path, line)
+            # A page's introduction stands before its types, and is no part of the first one.
+            if re.match(r"/\*(?!\*).*\n", comment) and source.startswith("typedef", at):
+                items.append(make_prose(comment))
+                comment = ""
             items += read_declaration(source[at:end], clean_comment(comment) if comment else "", path, line)
             comment = ""
         at = end
