@@ -12,7 +12,13 @@ static void send_frame(tenon::domain &domain, tenon::queue &frames, int32_t numb
     auto label = tenon::tensor::of<int32_t>(domain, {1});
     draw_frame(picture.data<uint8_t>(), number);
     label.data<int32_t>()[0] = number;
-    frames.push({"", {std::move(picture), std::move(label)}});
+    for (bool is_sent = false; !is_sent;) {
+        try {
+            is_sent = frames.push({"", {picture, label}});
+        } catch (const tenon::peer_died &) {
+            /* the last worker died while the queue was full: another one may come */
+        }
+    }
 }
 /* end */
 
@@ -21,7 +27,12 @@ static void send_frame(tenon::domain &domain, tenon::queue &frames, int32_t numb
 static bool collect(tenon::queue &readings, tn_deadline deadline, std::set<int> &read,
                     int &right)
 {
-    auto reading = readings.pop_tensor(deadline);
+    std::optional<tenon::tensor> reading;
+    try {
+        reading = readings.pop_tensor(deadline);
+    } catch (const tenon::peer_died &) {
+        return true; /* another worker may come */
+    }
     if (!reading)
         return false;
     const int32_t *value = reading->data<int32_t>(); /* number, digit, process */

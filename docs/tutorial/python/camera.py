@@ -10,7 +10,12 @@ from picture import HEIGHT, WIDTH, digit_of, draw_frame
 def send_frame(frames, number):
     picture = np.asarray(tenon.empty((HEIGHT, WIDTH), "uint8"))
     draw_frame(picture, number)
-    frames.put([picture, np.array([number], np.int32)])  # two tensors
+    message = [picture, np.array([number], np.int32)]  # two tensors
+    while True:
+        try:
+            return frames.put(message)
+        except tenon.PeerDied:
+            pass  # the last worker died while the queue was full: another one may come
 # end
 
 
@@ -21,6 +26,8 @@ def collect(readings, timeout, read):
         message = readings.receive(timeout)
     except tenon.TimedOut:
         return False
+    except tenon.PeerDied:
+        return True  # another worker may come
     number, digit, process = np.asarray(message.tensors[0])
     read[int(number)] = int(digit)  # it comes twice if its worker died before it acknowledged
     return True

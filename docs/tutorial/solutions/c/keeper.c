@@ -33,7 +33,7 @@ static int work(tn_domain *domain, void *argument)
         must(tn_message_ack(queues[0], &message));
         tn_message_fini(&message);
     }
-    if (status != TN_ERR_CLOSED)
+    if (status != TN_ERR_CLOSED && status != TN_ERR_PEER_DIED) /* ended, or the camera died */
         must(status);
     return 0;
 }

@@ -35,6 +35,7 @@ static void work(tenon::domain &domain, tenon::queue &frames, tenon::queue &read
             message->ack();
         }
     } catch (const tenon::closed &) {
+    } catch (const tenon::peer_died &) { /* the camera died */
     }
 }
 

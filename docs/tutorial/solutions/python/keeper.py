@@ -28,7 +28,7 @@ def work(poison):
     while True:
         try:
             message = frames.receive()
-        except tenon.Closed:
+        except (tenon.Closed, tenon.PeerDied):  # ended, or the camera died
             return
         with message:
             picture, number = (np.asarray(tensor) for tensor in message.tensors)
