@@ -95,7 +95,7 @@ static int audit_and_repair(void)
 FAULTS(tn_inspect_stat, WITH_INSPECTOR, .call = stat)
 FAULTS(tn_inspect_seats, WITH_INSPECTOR, .call = seats)
 FAULTS(tn_inspect_blocks, WITH_INSPECTOR, .call = blocks)
-FAULTS(tn_inspect_objects, WITH_INSPECTOR, .has_no_calls = true, .call = objects)
+FAULTS(tn_inspect_objects, WITH_INSPECTOR, .call = objects)
 FAULTS(tn_inspect_tickets, WITH_INSPECTOR, .has_no_calls = true, .call = tickets)
 FAULTS(tn_inspect_audit, WITH_INSPECTOR, .call = audit)
 FAULTS_WHEN(tn_inspect_audit, that_repairs, WITH_INSPECTOR, .searches = true,

@@ -520,7 +520,7 @@ TN_TEST(a_file_that_was_replaced_is_an_error_and_stays)
 TN_TEST(a_file_that_became_a_folder_is_an_error_and_stays)
 {
     expect_error(make_it_a_folder, TN_ERR_CORRUPT);
-    assert_non_null(strstr(logged, "no plain file"));
+    assert_non_null(strstr(logged, "not a regular file"));
     assert_int_equal(count_files(), 1);
     remove_left();
 }
@@ -528,7 +528,7 @@ TN_TEST(a_file_that_became_a_folder_is_an_error_and_stays)
 TN_TEST(a_file_that_became_a_pipe_is_an_error_and_stays)
 {
     expect_error(make_it_a_pipe, TN_ERR_CORRUPT);
-    assert_non_null(strstr(logged, "no plain file"));
+    assert_non_null(strstr(logged, "not a regular file"));
     assert_int_equal(count_files(), 1);
     remove_left();
 }

@@ -279,9 +279,9 @@ TN_TEST(what_came_from_outside_stays_outside)
     size_t used;
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
     assert_int_equal(tn_tensor_share(d, there, NULL), TN_ERR_INVALID);
-    assert_non_null(strstr(tn_error_detail(), "copy it"));
+    assert_non_null(strstr(tn_error_detail(), "copy the tensor"));
     assert_int_equal(tn_queue_push_tensor(queue, there, 0, TN_NOW), TN_ERR_INVALID);
-    assert_non_null(strstr(tn_error_detail(), "copy it"));
+    assert_non_null(strstr(tn_error_detail(), "copy the tensor"));
     assert_int_equal(tn_handle_export(there, NULL, handle, sizeof handle, &used),
                      TN_ERR_INVALID);
     assert_int_equal(tn_tensor_resize_storage(there, 1 << 20), TN_ERR_DENIED);

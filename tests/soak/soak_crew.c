@@ -53,7 +53,7 @@ static bool is_start_refusal(int status)
 {
     return status == TN_ERR_FULL || status == TN_ERR_NO_MEMORY || status == TN_ERR_PEER_DIED ||
            (status == TN_ERR_SYSTEM &&
-            strstr(tn_error_detail(), "before it had started") != NULL);
+            strstr(tn_error_detail(), "before it could start") != NULL);
 }
 
 static int run_forked(tn_domain *domain, void *argument)

@@ -13,7 +13,7 @@ static bool is_start_refusal(int status)
 {
     return status == TN_ERR_FULL || status == TN_ERR_NO_MEMORY || status == TN_ERR_PEER_DIED ||
            (status == TN_ERR_SYSTEM &&
-            strstr(tn_error_detail(), "before it had started") != NULL);
+            strstr(tn_error_detail(), "before it could start") != NULL);
 }
 
 static void judge_start(const char *call, int status)

@@ -86,7 +86,7 @@ static bool is_pool_end(int status)
     return status == TN_ERR_CHILD_FAILED || status == TN_ERR_FULL ||
            status == TN_ERR_NO_MEMORY || status == TN_ERR_PEER_DIED ||
            (status == TN_ERR_SYSTEM &&
-            strstr(tn_error_detail(), "before it had started") != NULL);
+            strstr(tn_error_detail(), "before it could start") != NULL);
 }
 
 static bool open_pool(void)
