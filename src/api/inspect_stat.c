@@ -67,8 +67,8 @@ static int32_t manager_pid(const struct tni_segment *s)
 
 int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
 {
-    if (inspector == NULL || ret_stat == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_stat: an argument is NULL");
+    if (inspector == NULL)
+        return tni_fail(TN_ERR_INVALID, "the inspector is NULL");
     int status = tni_check_struct("tn_domain_stat", ret_stat, sizeof *ret_stat);
     if (status != 0)
         return status;

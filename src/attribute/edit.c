@@ -43,7 +43,7 @@ const struct tni_attribute *tni_attribute_find_in(const struct tni_attributes *a
 
 const struct tni_attribute *tni_attribute_find(const tn_tensor *t, uint16_t kind)
 {
-    return tni_attribute_find_in(t->attributes, kind);
+    return t != NULL ? tni_attribute_find_in(t->attributes, kind) : NULL;
 }
 
 const struct tni_attribute *tni_attribute_next(const tn_tensor *t,

@@ -67,5 +67,5 @@ int tn_tensor_set_flags(tn_tensor *t, uint32_t flags)
 
 uint32_t tn_tensor_flags(const tn_tensor *t)
 {
-    return t->attributes != NULL ? t->attributes->flags : 0;
+    return t != NULL && t->attributes != NULL ? t->attributes->flags : 0;
 }
