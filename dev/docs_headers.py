@@ -145,7 +145,7 @@ def read_declaration(text, comment, path, line):
     typedef = re.fullmatch(r"typedef (.*?(\w+)(?:\(.*\))?);", plain)
     if typedef:
         return [Item("type", typedef[2], typedef[1], comment, line=line)]
-    variable = re.fullmatch(r"static (const \w+ (\w+)) = .*;", plain)
+    variable = re.fullmatch(r"static (const \w+ (\w+))(?: __attribute__\(\(unused\)\))? = .*;", plain)
     if variable:
         return [Item("variable", variable[2], variable[1], comment, line=line)]
     function = re.fullmatch(r"TN_API (?:TN_NODISCARD )?(.*?(\w+)\(.*?\))(?: __attribute__.*)?;", plain)

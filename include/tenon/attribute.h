@@ -80,7 +80,8 @@ TN_API const uint64_t *tn_tensor_lod(const tn_tensor *tensor, uint32_t level,
 
 enum { TN_QUANTIZER_NONE = 0, TN_QUANTIZER_AFFINE = 1, TN_QUANTIZER_AFFINE_CHANNEL = 2 };
 
-/** real = (element - zero_point) * scale */
+/** real = (element - zero_point) * scale. This struct does not grow: `scheme` says how to read
+ * it. */
 typedef struct tn_quantizer {
     uint32_t scheme;            /* TN_QUANTIZER_* */
     int32_t axis;               /* of AFFINE_CHANNEL; else 0 */
@@ -106,6 +107,7 @@ enum { TN_SPARSE_COALESCED = 1u << 0 /* COO: indices are sorted and occur once *
 
 /**
  * A sparse tensor is a few dense ones: its parts, which travel side by side in one message.
+ * This struct does not grow: `layout` says how to read it.
  *
  * COO: indices [sparse axes, n] of int64, values [n, dense axes...].
  * CSR: row offsets [rows + 1] and columns [n], both int32 or both int64, values [n].
@@ -148,7 +150,7 @@ TN_API TN_NODISCARD int tn_sparse_find(tn_tensor *const *tensors, uint32_t count
 enum { TN_METADATA_MAX_KEYS = 64 };
 
 /**
- * Bytes of the user's own under a key of 1 to 63 bytes of UTF-8 without control characters. A
+ * Store bytes of the caller under a key of 1 to 63 bytes of UTF-8 without control characters. A
  * key that is set again keeps its place among the others.
  * @param bytes  copied; NULL with size_bytes 0 removes the key
  * @return TN_ERR_INVALID: the key, or too many of them, or too long altogether

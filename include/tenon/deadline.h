@@ -19,18 +19,23 @@ typedef struct tn_deadline {
     uint64_t ns; /* of CLOCK_MONOTONIC; 0: do not wait; UINT64_MAX: wait for ever */
 } tn_deadline;
 
-/** Try once, and do not wait. */
-static const tn_deadline TN_NOW = {0};
+/** Try once, and do not wait. A binding that cannot read this object makes {0} of its own. */
+static const tn_deadline TN_NOW __attribute__((unused)) = {0};
 
-/** Wait until it happens. */
-static const tn_deadline TN_FOREVER = {UINT64_MAX};
+/** Wait without a time limit: {UINT64_MAX}. */
+static const tn_deadline TN_FOREVER __attribute__((unused)) = {UINT64_MAX};
 
 /* Durations, in nanoseconds. */
 #define TN_MICROSECOND UINT64_C(1000)
 #define TN_MILLISECOND UINT64_C(1000000)
 #define TN_SECOND      UINT64_C(1000000000)
 
-/** The deadline that lies `duration_ns` from now; TN_FOREVER if that is too far away. */
+/**
+ * Make the deadline that lies `duration_ns` nanoseconds from now; TN_FOREVER if that is too far
+ * away.
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
+ */
 TN_API tn_deadline tn_deadline_after(uint64_t duration_ns);
 
 TN_END_DECLS

@@ -13,17 +13,17 @@ TN_BEGIN_DECLS
 /**
  * A domain: the processes that share, with their memory.
  *
- * A process that opens one takes a seat in it. A child made by fork() has a seat of its own,
- * and holds of its own on everything its parent held, before fork() returns in it; the same
- * tn_domain pointer is valid there. If no seat could be had, calls in the child return
- * TN_ERR_FORKED and the memory it can see is not kept alive by it.
+ * A process that opens a domain takes a seat in it. A child made by fork() has a seat of its
+ * own, and references of its own to everything that its parent held, before fork() returns in
+ * the child; the same tn_domain pointer is valid there. If no seat is free, calls in the child
+ * return TN_ERR_FORKED, and the child keeps no memory alive.
  *
- * A process leaves with tn_domain_close(). One that ends without it, however it ended, has
- * died: what it held is given back just the same, and who waits for it is told.
+ * A process leaves with tn_domain_close(). A process that ends without that call has died: its
+ * references are released all the same, and processes that wait for it are notified.
  */
 typedef struct tn_domain tn_domain;
 
-/** Do not start tenond: survivors clean up; not for named domains. */
+/** Do not start tenond: members reclaim dead members. Not for a domain with a name. */
 enum { TN_DOMAIN_NO_MANAGER = 1u << 0 };
 
 /** Zero in a field means its default. */
@@ -46,12 +46,12 @@ typedef struct tn_domain_options {
 } tn_domain_options;
 
 /**
- * What opens a domain, or an object of one, joins it or makes it, whichever applies. With one
- * of these flags it does only the one or the other.
+ * A call that opens a domain, or an object in a domain, joins what exists, or else makes it.
+ * With one of these flags the call does only one of the two.
  */
 enum {
-    TN_OPEN_EXISTING = 1u << 0, /* do not make it: TN_ERR_NOT_FOUND if there is none */
-    TN_OPEN_NEW = 1u << 1       /* do not join it: TN_ERR_EXISTS if there is one */
+    TN_OPEN_EXISTING = 1u << 0, /* only join: TN_ERR_NOT_FOUND if there is none */
+    TN_OPEN_NEW = 1u << 1       /* only make: TN_ERR_EXISTS if there is one */
 };
 
 /**
@@ -100,26 +100,33 @@ TN_API TN_NODISCARD int tn_domain_open(const char *name, const tn_domain_options
 /**
  * Take a seat in the domain that this process inherited through exec, named by TENON_DOMAIN.
  *
- * @return as tn_domain_open() with TN_OPEN_EXISTING; TN_ERR_NOT_FOUND when the variable is not
- * set, or nobody was left in a domain with a name, which may be another domain's by now;
- * TN_ERR_CORRUPT when its descriptors are not a domain.
+ * @param ret_domain  as of tn_domain_open()
+ * @return as tn_domain_open() with TN_OPEN_EXISTING; TN_ERR_NOT_FOUND: the variable is not set,
+ * or the domain has a name and ended before this process joined it; TN_ERR_CORRUPT: the
+ *         descriptors that the variable names are no domain
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_domain_inherit(tn_domain **ret_domain);
 
 /**
- * Write the value of TENON_DOMAIN for a child that will be exec'ed, and let the descriptors
- * that it names survive that exec. Call it in the child, between fork() and exec().
+ * Write the value of TENON_DOMAIN for the program that this process will become by exec(), and
+ * let the descriptors that the value names survive the exec. Call it in the child, between
+ * fork() and exec().
  *
+ * @param value       receives the text, ended by 0
  * @param size_bytes  of `value`; 64 suffices
+ * @return 0, TN_ERR_INVALID (NULL, or no room in `value`), TN_ERR_FORKED, TN_ERR_SYSTEM
  */
 TN_API TN_NODISCARD int tn_domain_pass(tn_domain *domain, char *value, size_t size_bytes);
 
 /**
- * Leave the domain, giving back every hold of this process. Returns NULL; NULL is accepted.
+ * Leave the domain, and release every reference of this process. Returns NULL; NULL is
+ * accepted.
  *
  * Threads: no other thread may be inside a call on this domain or its objects.
- * Blocks: bounded. With a file_descriptor storage that tenond has not got, and that others
- * name, about 5 s for a tenond that is stopped or silent.
+ * Blocks: bounded. If tenond lacks the descriptor of a file_descriptor storage that other
+ * processes use, the call waits about 5 s for a tenond that is stopped or silent.
  *
  * Tensors, queues and other objects of this domain must not be used afterwards, but may and
  * should still be unref'ed or closed.
@@ -163,38 +170,47 @@ TN_API TN_NODISCARD int tn_domain_get_info(const tn_domain *domain, tn_domain_in
 TN_API bool tn_domain_has_member(const tn_domain *domain, uint64_t member);
 
 /**
- * Reclaim every dead seat and end every handle whose time is over now, instead of leaving both
- * to tenond. Also count again the blocks that dead processes were changing.
+ * Reclaim the seats of all dead processes, and end all handles that have expired, instead of
+ * leaving both to tenond. Also count again the blocks that dead processes were changing.
  * @param ret_reaped  how many seats; may be NULL; untouched on failure
  * @return 0, or
- *         TN_ERR_TIMED_OUT  a member that lives is in the way, as one that is stopped in the
- *                           middle of a call: a seat is not reclaimed yet, or all are, and some
- *                           blocks are not counted yet, whose memory may be kept until they
- *                           are. Everything else is done. tenond and members that wait try
- *                           again; so may the caller
+ *         TN_ERR_TIMED_OUT  a live member is in the way, such as one that is stopped in the
+ *                           middle of a call. Either a seat is not reclaimed yet, or some
+ *                           blocks are not counted yet, and their memory stays in use until
+ *                           they are. Everything else is done. tenond and waiting members
+ *                           retry; the caller may retry as well
  *         TN_ERR_CORRUPT, TN_ERR_FORKED
  *
  * Threads: any.   Blocks: bounded, unless another process reclaims the same seat.   Fork: yes.
- * Crash: who comes next goes on with it.
+ * Crash: the next reaper continues.
  */
 TN_API TN_NODISCARD int tn_domain_reap(tn_domain *domain, uint32_t *ret_reaped);
 
 /**
- * Give free memory back to the system until at most `keep_bytes` of it stay warm.
- * @param ret_freed_bytes  may be NULL
+ * Give free memory back to the system until at most `keep_bytes` of it stay committed.
+ * @param ret_freed_bytes  may be NULL; untouched on failure
+ * @return 0, TN_ERR_INVALID (the domain is NULL), TN_ERR_FORKED
  */
 TN_API TN_NODISCARD int tn_domain_trim(tn_domain *domain, uint64_t keep_bytes,
                                        uint64_t *ret_freed_bytes);
 
-/** Change the watermark, for all members. */
+/**
+ * Change the watermark, for all members: the amount of free memory that stays committed.
+ * @return 0, TN_ERR_INVALID (the domain is NULL), TN_ERR_FORKED
+ */
 TN_API TN_NODISCARD int tn_domain_set_watermark(tn_domain *domain, uint64_t watermark_bytes);
 
-/** Change the quota, for all members; at most the quota that the domain was made with. */
+/**
+ * Change the quota, for all members.
+ * @param quota_bytes  at most the quota that the domain was made with
+ * @return 0, TN_ERR_INVALID (the domain is NULL, or too many bytes), TN_ERR_FORKED
+ */
 TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_bytes);
 
 /**
- * The one pollable descriptor of this process: readable when a queue that was watched with
- * tn_queue_watch() may have become ready. Borrowed until the domain is closed.
+ * Get the one pollable descriptor of this process. It is readable when a queue that this
+ * process watches with tn_queue_watch() may have become ready. Borrowed until the domain is
+ * closed.
  *
  * After poll() says readable: call tn_domain_poll_clear(), then try each watched queue.
  *

@@ -8,9 +8,10 @@
 TN_BEGIN_DECLS
 
 /*
- * Who holds what. An inspector looks at a domain without taking a seat or writing to it; what
- * it reports was true at some moment during the call, and single lines may be a moment older
- * than others. Callbacks return non-zero to stop; that value is then the function's result.
+ * Who holds what. An inspector reads a domain without taking a seat or writing to it. What it
+ * reports was true at some moment during the call, and entries may be of different moments.
+ * Callbacks return non-zero to stop; that value is then the function's result. An entry that a
+ * callback gets is borrowed for the callback.
  *
  * All of them may fail with TN_ERR_SYSTEM or TN_ERR_NO_MEMORY, for want of descriptors or of
  * private memory above all; what was reported until then is not all that there is.
@@ -60,7 +61,7 @@ TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_entry_fn *each, void *conte
  * Crash: nothing is left.
  */
 TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_inspector);
-/** Stop looking at the domain. Returns NULL; NULL is accepted. */
+/** Close the inspector. Returns NULL; NULL is accepted. */
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 
 /** Sizes, limits and counts of a domain. */

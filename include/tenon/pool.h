@@ -22,10 +22,10 @@ TN_BEGIN_DECLS
  * nothing does not replace its dead. A fork server that does not answer (it is stopped, say)
  * holds up one such call for a second, or longer if it has been slow before; then the pool goes
  * on without that worker until the server has answered. Jobs that wait for room, and results
- * that wait to be fetched, cannot block each other: whoever submits takes results out of the
- * way meanwhile, and keeps their bytes in private memory until they are fetched. The tensors of
- * a result stay in shared memory and count against the quota until tn_pool_result_fini(): who
- * submits more jobs than the quota has room for tensors of their results must fetch in between.
+ * that wait to be fetched, cannot block each other: tn_pool_submit() receives results while it
+ * waits, and keeps their bytes in private memory until they are fetched. The tensors of a
+ * result stay in shared memory and count against the quota until tn_pool_result_fini(): a
+ * caller that submits more jobs than the quota has room for must fetch results in between.
  *
  * Workers are children as of process.h, and end with the process that made the pool, however it
  * ends. They keep its signal handlers and ignored signals (TN_START_SPAWN: what is ignored). A
@@ -124,7 +124,7 @@ typedef struct tn_pool_result {
                          died; TN_ERR_*: its result could not be sent, or it or its result
                          cannot be had any more: then there is no message, and `detail` names
                          the job. TN_ERR_CORRUPT: shared memory is damaged */
-    int32_t pid;      /* the worker's */
+    int32_t pid;      /* of the worker */
     uint32_t worker;  /* its index */
     uint32_t attempt; /* which one this was, from 1 */
     tn_message message; /* owned by the caller, ended with tn_pool_result_fini() */
@@ -172,7 +172,10 @@ TN_API TN_NODISCARD int tn_pool_join(tn_pool *pool, tn_deadline deadline);
  */
 TN_API TN_NODISCARD int tn_pool_terminate(tn_pool *pool, tn_deadline deadline);
 
-/** Kill the workers that still run, and free the pool with all its results. Returns NULL. */
+/**
+ * Kill the workers that still run, and free the pool with all its results. Returns NULL; NULL
+ * is accepted.
+ */
 TN_API tn_pool *tn_pool_close(tn_pool *pool);
 
 typedef struct tn_pool_info {
@@ -184,15 +187,19 @@ typedef struct tn_pool_info {
                                    until the next call on the pool */
 } tn_pool_info;
 
-/** @return 0, or TN_ERR_INVALID */
+/**
+ * Describe the pool.
+ * @param ret_info  its struct_size says how much is filled in; untouched on failure
+ * @return 0, or TN_ERR_INVALID: an argument is NULL, or struct_size is out of range
+ */
 TN_API TN_NODISCARD int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info);
 
 /**
  * In a program that a pool started, after tn_domain_inherit(): do jobs until the pool ends.
  * TENON_POOL says which pool.
  * @return 0: the pool was ended; TN_ERR_NOT_FOUND: TENON_POOL is not set, or meant for another
- *         process; TN_ERR_CORRUPT: it makes no sense; TN_ERR_PEER_DIED: whoever made the pool
- *         has died; TN_ERR_INTERRUPTED: tn_interrupt_set(), no job is under way here any more;
+ *         process; TN_ERR_CORRUPT: it makes no sense; TN_ERR_PEER_DIED: the process that made
+ * the pool has died; TN_ERR_INTERRUPTED: tn_interrupt_set(), no job is under way here any more;
  *         TN_ERR_FORKED: this is a child that the hook of tn_interrupt_set() forked
  */
 TN_API TN_NODISCARD int tn_pool_serve(tn_domain *domain, tn_pool_fn *run, void *context);

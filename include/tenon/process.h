@@ -61,7 +61,7 @@ TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *ar
  */
 TN_API TN_NODISCARD int tn_process_follow(tn_domain *domain, int32_t pid);
 
-/** The process number of the child. */
+/** The process number of the child; 0 for NULL. */
 TN_API int32_t tn_process_pid(const tn_process *process);
 
 /** How a child ended. */
@@ -79,10 +79,9 @@ typedef struct tn_process_status {
  * Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running; TN_ERR_INTERRUPTED:
  * tn_interrupt_set(). `ret_status` may be NULL.
  *
- * Where the program ignores SIGCHLD or waits for any child, the kernel gives the end of ours to
- * nobody, or to others. What is known then is the exit code of a child whose function returned,
- * or that called tn_process_fail(); of others, exit_code is -1 and signal 0. That is no
- * failure.
+ * If the program ignores SIGCHLD or waits for any child, the exit status of this child is lost.
+ * Then the exit code is known only if the child's function returned or called
+ * tn_process_fail(); otherwise exit_code is -1 and signal is 0. That is no failure.
  */
 TN_API TN_NODISCARD int tn_process_wait(tn_process *process, tn_deadline deadline,
                                         tn_process_status *ret_status);
@@ -130,7 +129,8 @@ enum { TN_FORKSERVER_MAX_BYTES = 65536 };
 TN_API TN_NODISCARD int tn_forkserver_start(tn_domain *domain, tn_forkserver **ret_server);
 
 /**
- * Have the server fork a child that runs a function.
+ * Let the server fork a child that runs a function. Six parameters: those of tn_process_fork(),
+ * and the size of the argument, which is copied.
  *
  * @param run         a function of the program, or of a library that was loaded when the server
  *                    started
@@ -154,7 +154,7 @@ TN_API TN_NODISCARD int tn_forkserver_fork(tn_forkserver *server, tn_process_fn 
                                            const void *argument, size_t size_bytes,
                                            uint32_t flags, tn_process **ret_process);
 
-/** The process number of the server. */
+/** The process number of the server; 0 for NULL. */
 TN_API int32_t tn_forkserver_pid(const tn_forkserver *server);
 
 /** End the server; its children go on. Returns NULL; NULL is accepted. */
@@ -194,7 +194,8 @@ TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_dea
  * ended too. Borrowed until the group is closed; NULL when out of range.
  */
 TN_API tn_process *tn_group_get(tn_group *group, uint32_t index);
-/** Close every child as tn_process_close() does. Returns NULL. */
+/** Close every child as tn_process_close() does, and free the group. Returns NULL; NULL is
+ * accepted. */
 TN_API tn_group *tn_group_close(tn_group *group);
 
 TN_END_DECLS

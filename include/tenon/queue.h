@@ -20,9 +20,9 @@ TN_BEGIN_DECLS
  * A process becomes a producer of a queue with its first push, a consumer with its first pop,
  * or at once with tn_queue_attach(). When the last other process on the other side *dies*,
  * waits end with TN_ERR_PEER_DIED (once for each death, and after all messages were popped),
- * and tn_error_peer() says who it was. A pop says so only when nothing can come back either: it
- * waits while another process is in the middle of a pop, or has leased a message. A side that
- * leaves in good order ends no wait: say tn_queue_end() for that.
+ * and tn_error_peer() names the dead process. A pop reports the death only when no message can
+ * come back: it waits while another process is in the middle of a pop, or has leased a message.
+ * A process that leaves in good order ends no wait: call tn_queue_end() for that.
  *
  * Threads: any number at once may use one tn_queue.
  */
@@ -50,7 +50,8 @@ typedef struct tn_queue_options {
 } tn_queue_options;
 
 /**
- * A message: bytes and tensors, each possibly empty.
+ * A message: bytes and tensors, each possibly empty. This struct does not grow: messages come
+ * in arrays.
  *
  * To push, fill bytes, size_bytes, tensors, tensor_count; zero the rest.
  * A popped message owns what it points to until tn_message_fini().
@@ -75,7 +76,7 @@ enum {
 };
 
 /**
- * Open the queue of this name, and make it if there is none.
+ * Open the queue with this name, or make it if there is none.
  *
  * @param name     1 to 47 of [A-Za-z0-9._-], not starting with a dot, unique in the domain; or
  *                 NULL: a new queue, reached by fork or through tn_object_id()
@@ -111,7 +112,7 @@ TN_API TN_NODISCARD int tn_queue_attach(tn_queue *queue, uint32_t roles);
 /**
  * End the queue for everybody: pushes fail with TN_ERR_CLOSED from now on; pops take what is
  * left, then fail with TN_ERR_CLOSED. While another process is in the middle of a push or a
- * pop, or has leased a message, pops wait for what may come of that.
+ * pop, or has leased a message, pops wait for the messages that may come back.
  */
 TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
 
@@ -211,9 +212,9 @@ TN_API TN_NODISCARD int tn_queue_wait_any(tn_queue *const *queues, uint32_t coun
 TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
 
 /**
- * Messages that wait in the queue, also those that are in the middle of a push or a pop; it may
- * be too many while messages are taken out of order, but 0 means none. Leased ones are not
- * counted.
+ * Count the messages in the queue, with those that are in the middle of a push or a pop. The
+ * count may be too high while messages are popped out of order; 0 means that there are none.
+ * Leased messages are not counted. 0 for NULL.
  */
 TN_API uint32_t tn_queue_count(const tn_queue *queue);
 
@@ -244,17 +245,21 @@ typedef struct tn_queue_info {
 TN_API TN_NODISCARD int tn_queue_get_info(const tn_queue *queue, tn_queue_info *ret_info);
 
 /**
- * Say that a leased message was dealt with: it will not come again. TN_ERR_STALE: not leased to
- * us (any more).
+ * Acknowledge a leased message: it will not be delivered again.
+ * @return 0, TN_ERR_STALE (this process does not hold the lease, or no longer), TN_ERR_INVALID,
+ *         TN_ERR_FORKED, TN_ERR_CLOSED (this process left the domain)
  */
 TN_API TN_NODISCARD int tn_message_ack(tn_queue *queue, tn_message *message);
 
-/** Give a leased message back: it is delivered again, with its attempt count one higher. */
+/**
+ * Return a leased message to the queue: it is delivered again, with its attempt count one
+ * higher. Errors as of tn_message_ack().
+ */
 TN_API TN_NODISCARD int tn_message_return(tn_queue *queue, tn_message *message);
 
 /**
- * Give back what a popped message owns; an open lease stays open until ack, return, or death.
- * Zeroes it.
+ * Release what a popped message owns, and zero the message. NULL is accepted. An open lease
+ * stays open until tn_message_ack(), tn_message_return(), or the death of this process.
  */
 TN_API void tn_message_fini(tn_message *message);
 

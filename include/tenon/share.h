@@ -92,10 +92,11 @@ TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
 TN_API TN_NODISCARD int tn_arena_allocate(tn_arena *arena, tn_dtype dtype, int32_t ndim,
                                           const int64_t *shape, tn_tensor **ret_tensor);
 
-/** Bytes that are left. */
+/** Bytes that are left in the arena; 0 for NULL. */
 TN_API uint64_t tn_arena_room(const tn_arena *arena);
 
-/** Give up making tensors; those that exist stay. Returns NULL; NULL is accepted. */
+/** End the arena: no more tensors are made; those that exist stay. Returns NULL; NULL is
+ * accepted. */
 TN_API tn_arena *tn_arena_close(tn_arena *arena);
 
 /* ---- beyond the domain ------------------------------------------------------------------- */
@@ -153,8 +154,7 @@ enum {
 
 /**
  * Send a FILE_DESCRIPTOR tensor over a Unix socket, to a process that need not be in the
- * domain, nor run as the same user. The receiver's memory stays valid however long, whatever
- * becomes of us.
+ * domain, nor run as the same user. The receiver's memory stays valid after this process ends.
  *
  * @param socket_fd  a connected SOCK_STREAM or SOCK_SEQPACKET socket, borrowed
  * @return 0, TN_ERR_INVALID (private), TN_ERR_UNSUPPORTED (another strategy: the whole arena
@@ -191,8 +191,8 @@ TN_API TN_NODISCARD int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_
  *         TN_ERR_SYSTEM     among others, no room for the descriptor
  *         TN_ERR_NO_MEMORY
  *
- * After INVALID or VERSION a stream is at the end of the packet, unless what came was none:
- * then 24 bytes of it are gone.
+ * After INVALID or VERSION the stream is at the end of the packet. If the data was no packet,
+ * 24 bytes have been consumed.
  *
  * Blocks: until a packet is there, or the deadline. With TN_NOW a packet that is there
  * in part stays for the next call.
@@ -233,8 +233,8 @@ TN_API TN_NODISCARD int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor
  * A file that is truncated while it is mapped kills its users with SIGBUS: its memory is not
  * sealed, as that of a descriptor is.
  *
- * Fork: a child can use the tensor, but it is the parent who keeps the file.
- * Crash: the entry in `holders` of who died counts for nothing, and is taken again.
+ * Fork: a child can use the tensor; only the parent keeps the file.
+ * Crash: other processes ignore and reuse the entry of a dead process in `holders`.
  */
 TN_API TN_NODISCARD int tn_tensor_open_path(const char *path, tn_tensor **ret_tensor);
 

@@ -9,10 +9,10 @@ TN_BEGIN_DECLS
 
 /*
  * Every status: name, number, sentence, Python exception. Numbers never change.
- * The groups say what is hurt, so that a caller may answer a whole group at once.
+ * Each group says what is damaged, so that a caller can treat a whole group alike.
  */
 #define TN_STATUS_TABLE(X)                                                                     \
-    /* nothing: the call did not apply, or not yet */                                          \
+    /* nothing is damaged: the call changed nothing  */                                        \
     X(INVALID, -1, "an argument is out of range", ValueError)                                  \
     X(TIMED_OUT, -2, "the deadline passed", TimeoutError)                                      \
     X(UNSUPPORTED, -3, "this build or this system cannot do it", NotImplementedError)          \
@@ -65,8 +65,8 @@ typedef struct tn_peer {
 TN_API tn_peer tn_error_peer(void);
 
 /**
- * Receives one line, without an end of line, for each event that a person may want to see.
- * `level` is 0 for an error, 1 for a warning, 2 for information, 3 for debugging.
+ * Receive one line, without an end of line, for each event that a person may want to see.
+ * @param level  0 error, 1 warning, 2 information, 3 debug
  */
 typedef void tn_log_fn(int level, const char *line, void *context);
 
@@ -86,7 +86,7 @@ typedef void tn_log_fn(int level, const char *line, void *context);
  */
 TN_API void tn_log_set(tn_log_fn *log, void *context);
 
-/** Whether a wait shall end: not 0 ends it. Called in the thread that waits. */
+/** Decide whether a wait ends: any result but 0 ends it. Runs in the thread that waits. */
 typedef int tn_interrupt_fn(void *context);
 
 /**
@@ -94,22 +94,23 @@ typedef int tn_interrupt_fn(void *context);
  * their handlers; NULL is none, the default.
  *
  * A thread that waits calls it after a signal interrupted its sleep, and every 100 ms at least.
- * When it returns something else than 0 the wait ends with TN_ERR_INTERRUPTED, and is as if it
- * had not begun: no message, permit or lock was taken, and no signal of a condition is lost to
- * others. Two waits cannot be undone. That for a condition has the lock again, and says
- * TN_LOCK_RECOVERED rather than this. That at a barrier breaks it, as a deadline does; if all
- * had come, or it was broken already, it says so rather than this.
+ * When it returns something else than 0, the wait ends with TN_ERR_INTERRUPTED and has no
+ * effect: no message, permit or lock was taken, and no signal of a condition is lost to other
+ * waiters. There are two exceptions. A wait for a condition returns with the lock held, and
+ * returns TN_LOCK_RECOVERED instead where that applies. A wait at a barrier breaks the barrier,
+ * as a deadline does; if all parties had come, or the barrier was broken before, the wait
+ * returns that instead.
  *
- * It ends waits for queues, for events and all else of tenon/sync.h, for memory, for the ends
- * of children and groups, for fork servers, and for pools. It does not end what waits for
- * tenond, for a child that starts or is being closed, or for the other side of a socket.
+ * The hook ends waits for queues, for the objects of tenon/sync.h, for memory, for the ends of
+ * children and groups, for fork servers, and for pools. It does not end a wait for tenond, for
+ * a child that starts or is being closed, or for the other side of a socket.
  *
- * @param check  may call what another thread may call at that moment, and wait itself: the
- *               library has no lock and no claim when it calls. If there is no private memory
- *               to remember it, there is none
- * Threads: any; a wait that is under way may still call the one before.   Blocks: never.
- * Fork: a child has its parent's. `check` may fork: in that child, a wait for a child, a group,
- * a fork server or a pool of its parent ends with TN_ERR_INVALID.
+ * @param check  may call any function that another thread may call at that moment, and may
+ * wait: the library holds no lock when it calls the hook. If there is no private memory to
+ * store the hook, none is set Threads: any; a wait that is under way may still call the
+ * previous hook.   Blocks: never. Fork: a child has its parent's. `check` may fork: in that
+ * child, a wait for a child, a group, a fork server or a pool of its parent ends with
+ * TN_ERR_INVALID.
  */
 TN_API void tn_interrupt_set(tn_interrupt_fn *check, void *context);
 

@@ -13,9 +13,9 @@ TN_BEGIN_DECLS
  * errors (tn_queue_open()), and closed with tn_object_close(). A flag of the kind, and a number
  * that is not zero, must be those of an object that exists.
  *
- * All calls that wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means
- * that no process is left to end the wait, and never hang because of a process that was killed.
- * TN_ERR_INTERRUPTED: tn_interrupt_set().
+ * All calls that wait take a deadline. They end with TN_ERR_PEER_DIED where a death means that
+ * no process is left that could end the wait, and never hang because a process was killed. They
+ * end with TN_ERR_INTERRUPTED as tn_interrupt_set() says.
  *
  * Threads: any number at once may use one object.   Fork: a child may use its parent's.
  */
@@ -37,7 +37,7 @@ TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name, uint3
                                       tn_event **ret_event);
 /** Set the event: every waiter passes, or one with TN_EVENT_AUTO_RESET. */
 TN_API TN_NODISCARD int tn_event_set(tn_event *event);
-/** Unset the event: who waits from now on waits for the next tn_event_set(). */
+/** Unset the event: waits that begin from now on wait for the next tn_event_set(). */
 TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
 /** Whether the event is set now. */
 TN_API bool tn_event_is_set(const tn_event *event);
@@ -48,15 +48,16 @@ TN_API bool tn_event_is_set(const tn_event *event);
 TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 
 enum {
-    /** Permits belong to who acquired them: a dead process's come back. */
+    /** Permits belong to the process that acquired them: those of a dead process come back. */
     TN_SEMAPHORE_OWNED = 1u << 8,
-    /** With OWNED: who holds no permit releases one that another process holds. */
+    /** With OWNED: a process without a permit may release one that another process holds. */
     TN_SEMAPHORE_ANY_RELEASES = 1u << 9
 };
 /**
- * Open a semaphore, made with `permits` permits. An owned one gives a dead process's permits
- * back, and refuses a release by who holds none (with ANY_RELEASES: while nobody holds one);
- * one that is not owned may be released by anybody, up to 2^31 - 1, as a signal.
+ * Open a semaphore, made with `permits` permits. An owned semaphore gets the permits of a dead
+ * process back, and refuses a release by a process that holds none (with ANY_RELEASES: while no
+ * process holds one). Any process may release a semaphore that is not owned, up to 2^31 - 1
+ * permits, as a signal.
  * @param flags  TN_OPEN_*, TN_SEMAPHORE_*
  */
 TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits,
@@ -70,7 +71,7 @@ TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadlin
  *         process) holds no permit; overflow
  */
 TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
-/** Permits free now. */
+/** The number of permits that are free now; 0 for NULL. */
 TN_API uint32_t tn_semaphore_count(const tn_semaphore *semaphore);
 
 /** A positive result: the lock is held, and its last owner died holding it. */
@@ -116,7 +117,7 @@ TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name, uin
  * @return 0, or 1 for exactly one of the parties, or an error as above
  */
 TN_API TN_NODISCARD int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline);
-/** Make a broken barrier whole, with nobody waiting. */
+/** Repair a broken barrier; no party has come then. */
 TN_API TN_NODISCARD int tn_barrier_reset(tn_barrier *barrier);
 
 TN_END_DECLS

@@ -90,7 +90,7 @@ typedef struct tn_tensor_options {
 
 /**
  * Make a tensor in shared memory. Its contents are undefined, unless the options have a source
- * or TN_TENSOR_ZEROED.
+ * or TN_TENSOR_ZEROED. Six parameters: what seldom differs stands in the options.
  *
  *     tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){480, 640}, NULL, &image);
  *
@@ -165,14 +165,15 @@ TN_API TN_NODISCARD int tn_tensor_clone(tn_domain *domain, const tn_tensor *tens
                                         const tn_tensor_options *options,
                                         tn_tensor **ret_tensor);
 
-/** One more reference. Returns its argument. */
+/** Take one more reference to the tensor. Returns its argument; NULL is accepted. */
 TN_API tn_tensor *tn_tensor_ref(tn_tensor *tensor);
 
-/** Give one reference back. Returns NULL; NULL is accepted. Crash: the reaper finishes it. */
+/** Release one reference. Returns NULL; NULL is accepted. Crash: the reaper finishes it. */
 TN_API tn_tensor *tn_tensor_unref(tn_tensor *tensor);
 
 /**
- * A view of the same storage with any shape and strides.
+ * Make a view of the same storage with any shape and strides. Seven parameters: each call gives
+ * all of them, and a struct of them would have no default.
  *
  * @param byte_offset  of the first element, from the start of the storage
  * @param strides      [ndim], elements, may be 0 or negative; NULL for row-major
@@ -185,8 +186,9 @@ TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_
                                        uint64_t byte_offset, tn_tensor **ret_view);
 
 /**
- * Elements start, start + step, ... before stop along one axis, as a view.
- * @param start, stop  in [0, size], start <= stop; not clipped: out of range is TN_ERR_INVALID.
+ * Make a view of the elements start, start + step, ... before stop along one axis. Six
+ * parameters: a slice is these numbers.
+ * @param start, stop  in [0, size], start <= stop; out of range is TN_ERR_INVALID, not clipped.
  *                     With a negative step: elements stop - 1, stop - 1 + step, ... down to
  *                     start
  * @param step         not 0
@@ -233,7 +235,7 @@ TN_API const int64_t *tn_tensor_shape(const tn_tensor *tensor);
 /** Number of elements. */
 TN_API int64_t tn_tensor_count(const tn_tensor *tensor);
 
-/** What else there is to know of a tensor. What is borrowed lasts while the tensor lives. */
+/** Further properties of a tensor. Borrowed pointers are valid while the tensor lives. */
 typedef struct tn_tensor_info {
     size_t struct_size;     /* sizeof(tn_tensor_info), set by the caller */
     const int64_t *strides; /* [ndim], elements; borrowed */
@@ -249,8 +251,9 @@ typedef struct tn_tensor_info {
 } tn_tensor_info;
 
 /**
- * @param ret_info  its struct_size says how much is filled in
- * @return 0, or TN_ERR_INVALID
+ * Describe the tensor.
+ * @param ret_info  its struct_size says how much is filled in; untouched on failure
+ * @return 0, or TN_ERR_INVALID: an argument is NULL, or struct_size is out of range
  */
 TN_API TN_NODISCARD int tn_tensor_get_info(const tn_tensor *tensor, tn_tensor_info *ret_info);
 
@@ -258,9 +261,9 @@ TN_API TN_NODISCARD int tn_tensor_get_info(const tn_tensor *tensor, tn_tensor_in
 TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other);
 
 /**
- * Find what memory of this process is shared already: the whole storage, as uint8 [n], that
- * `size_bytes` bytes from `address` lie in. One more tensor over it, by which memory that
- * another library points at is sent without a copy.
+ * Find the shared storage in which the `size_bytes` bytes from `address` lie, and make one more
+ * tensor over the whole storage, as uint8 [n]. So a program can send memory that another
+ * library points at, without a copy.
  *
  * @param address     anything: nothing is read there
  * @param size_bytes  0: the storage that `address` lies in, or that starts there
@@ -272,12 +275,11 @@ TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
  *         TN_ERR_NO_MEMORY  private memory
  *         TN_ERR_FORKED     no seat
  *
- * Who holds the memory must go on doing so meanwhile; else what is found may be another tensor
- * that has come to lie there.
+ * The caller must keep the memory alive during the call; otherwise the result may be another
+ * tensor that was put at this address.
  *
- * In the arena its cost is the same however many tensors there are; of storages outside of it,
- * this process's are looked through.
- * Threads: any.   Blocks: never.   Fork: yes.
+ * In the arena the cost does not depend on the number of tensors; storages of this process
+ * outside of the arena are searched one by one. Threads: any.   Blocks: never.   Fork: yes.
  * Crash: as of tn_tensor_ref(): the reaper gives back what this process held.
  */
 TN_API TN_NODISCARD int tn_tensor_find(tn_domain *domain, const void *address,

@@ -22,10 +22,14 @@
 #define TN_NODISCARD __attribute__((warn_unused_result))
 
 /*
- * A struct of options, or one that a call fills, with its size set, in C:
+ * A struct of options with its size set, in C:
  *
- *     tn_queue_open(domain, "frames", NULL, TN_OPEN_EXISTING, TN_OPTIONS(tn_queue_options,
- * .capacity = 4));
+ *     tn_queue_open(domain, "frames", TN_OPTIONS(tn_queue_options, .capacity = 4), 0, &queue);
+ *
+ * Each struct that the caller provides begins with struct_size: options, and what a call fills
+ * in. A program that was compiled with an older or newer header than the library works: options
+ * that one side does not know have their defaults, and results that one side does not know are
+ * left out, or 0. Setting an option that the library does not know is TN_ERR_UNSUPPORTED.
  */
 #define TN_OPTIONS(type, ...) (&(type){.struct_size = sizeof(type), __VA_ARGS__})
 
