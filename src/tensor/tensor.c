@@ -44,6 +44,7 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     return 0;
 }
 
+/* Six parameters, as make_shared(). */
 static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        const tn_tensor_options *given, tn_tensor **ret_tensor)
 {
