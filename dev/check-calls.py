@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check who calls whom, as the linker sees it: check-calls.py BUILD
+"""Check the calls between files by the symbols of their objects: check-calls.py BUILD
 
-A room calls only rooms below it in src/LAYERS, and the files of a room do not call each other in
-circles, nor do those of the extension in python/core, of tenond and of tenon. BUILD is a finished build without link-time
-optimisation, which nm does not see through.
+A room calls only rooms below it in src/LAYERS. The files of a room, of the extension in python/core, of tenond and of
+tenon do not call each other in circles. BUILD is a finished build without link-time optimisation, since nm cannot read
+the objects of such a build.
 """
 
 import collections
@@ -37,12 +37,17 @@ def find_objects(build):
 
 def read_symbols(build):
     """@return {file: symbols that it uses}, {symbol: file that defines it}"""
-    uses, homes = {}, {}
-    for file, path in find_objects(build).items():
-        listing = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
-        kinds = [line.split()[-2:] for line in listing.splitlines()]
-        uses[file] = {name for kind, name in kinds if kind == "U"}
-        homes.update({name: file for kind, name in kinds if kind in "TDBRVW"})
+    objects = find_objects(build)
+    uses, homes = {file: set() for file in objects}, {}
+    files = {str(path): file for file, path in objects.items()}
+    listing = subprocess.run(["nm", "-A", *files], check=True, capture_output=True, text=True).stdout if files else ""
+    for line in listing.splitlines():
+        path, symbol = line.split(":", 1)
+        kind, name = symbol.split()[-2:]
+        if kind == "U":
+            uses[files[path]].add(name)
+        elif kind in "TDBRVW":
+            homes[name] = files[path]
     return uses, homes
 
 
