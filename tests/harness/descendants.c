@@ -14,7 +14,8 @@
 #include "harness/inside.h"
 
 enum { MAX_DESCENDANTS = 256 };
-static const uint64_t grace_ns = UINT64_C(3000000000); /* for who ends because its parent did */
+static const uint64_t grace_ns =
+    UINT64_C(3000000000); /* for a process that ends because its parent ended */
 
 struct process {
     pid_t pid, parent, group;
@@ -29,7 +30,10 @@ uint64_t tnt_now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Whoever loses its parent becomes our child; SIGCHLD is taken with sigtimedwait(). */
+/*
+ * Become the subreaper: a process whose parent ends becomes our child. SIGCHLD is received
+ * with sigtimedwait().
+ */
 void tnt_adopt(void)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -164,12 +168,15 @@ static bool wait_until_gone(pid_t group, bool of_tenond)
     uint64_t deadline_ns = tnt_now_ns() + grace_ns;
     int ignored = 0;
     for (;;) {
-        tnt_collect(-1, 0, &ignored); /* takes every child that has ended */
+        tnt_collect(-1, 0, &ignored); /* collects every child that has ended */
         if (count_of(group, of_tenond) == 0)
             return true;
         if (tnt_now_ns() >= deadline_ns)
             return false;
-        /* Again: whichever of the two went first, the other may have started it anew. */
+        /*
+         * Once more: whichever of tenond and its vault ended first, the other may have started
+         * it again.
+         */
         if (of_tenond)
             signal_all(group, true, SIGTERM);
         sleep_until_a_child_ends(deadline_ns);

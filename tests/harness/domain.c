@@ -5,7 +5,8 @@
 tn_domain *tnt_domain(const tn_domain_options *options)
 {
     tn_domain *domain = NULL;
-#if defined(__SANITIZE_THREAD__) /* which has hardly room for the default's addresses */
+#if defined(__SANITIZE_THREAD__) /* it leaves hardly enough address space for a domain of the  \
+                                    default size */
     tn_domain_options small = {.struct_size = sizeof small};
     if (options != NULL)
         small = *options;

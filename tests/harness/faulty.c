@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests that must not pass, run by harness_test: what the harness cannot see, no test can. */
+/* Tests with deliberate faults. harness_test checks that the harness reports each of them. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>

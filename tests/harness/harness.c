@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner: one forked child a test. The parent is the subreaper of all that a test starts,
- * so that whoever outlives the test is found by asking who our children are.
+ * The runner forks one child for each test. The parent is the subreaper of every process that
+ * a test starts, so it finds a process that outlives the test among its own children.
  *
- * The child's verdict is its exit code; its output goes to a memory file, which is printed as
- * TAP comments when the test did not pass.
+ * The exit code of the child is the result of the test. Its output goes to a memory file,
+ * which the parent prints as TAP comments when the test did not pass.
  */
 #include "harness/harness.h"
 
@@ -46,7 +46,7 @@ static bool body_returned;
 static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS};
 static struct sigaction crash_actions[sizeof crash_signals / sizeof crash_signals[0]];
 
-/* In the parent: the group to end with us. */
+/* In the parent: the process group that is killed when the parent is told to end. */
 static volatile sig_atomic_t running_group;
 
 void tnt_register(const char *name, tnt_test_fn *body, unsigned seconds)
@@ -64,7 +64,7 @@ const char *tnt_shm_folder(void) { return shm_folder; }
 
 const char *tnt_name(void) { return current->name; }
 
-/* Marked by what TAP begins a comment with, and so told from the rest by replay(). */
+/* A note begins with the mark of a TAP comment, by which replay() finds it in the output. */
 void tnt_note(const char *format, ...)
 {
     va_list arguments;
@@ -75,7 +75,7 @@ void tnt_note(const char *format, ...)
     va_end(arguments);
 }
 
-/* Of the test that ran last, or "" if it was not skipped. */
+/* Why the last test was skipped, or "". */
 static char skip_reason[200];
 #define SKIP_MARK "skipped: "
 
@@ -89,7 +89,10 @@ void tnt_skip(const char *reason)
 
 /* ---- in the child ------------------------------------------------------------------------ */
 
-/* cmocka catches crashes; a crash is clearer as what it is, and so is a sanitizer's report. */
+/*
+ * cmocka catches the signals of crashes. We keep the old handlers, so that a crash ends the
+ * child with its signal, and a sanitizer prints its report.
+ */
 static void keep_crash_signals(void)
 {
     for (size_t i = 0; i < sizeof crash_signals / sizeof crash_signals[0]; i++)
@@ -133,7 +136,7 @@ static int run_here(const struct test *test)
     const struct CMUnitTest one[] = {{test->name, run_body, NULL, NULL, NULL}};
     int failures = cmocka_run_group_tests_name(test->name, one, NULL, NULL);
     fflush(NULL);
-    if (getpid() != self) /* a failed assertion in something that the test forked */
+    if (getpid() != self) /* an assertion failed in a process that the test forked */
         _exit(EXIT_FAILED);
     if (failures != 0)
         return EXIT_FAILED;
@@ -180,7 +183,7 @@ static uint64_t deadline_of(const struct test *test)
     return tnt_now_ns() + (uint64_t)seconds * SLOWNESS * UINT64_C(1000000000);
 }
 
-/* Everything, as TAP comments; or the notes only, which are comments already. */
+/* Print the whole output as TAP comments, or only the notes, which are comments already. */
 static void replay(int fd, bool notes_only)
 {
     char text[4096];
@@ -201,7 +204,7 @@ static void replay(int fd, bool notes_only)
         putchar('\n');
 }
 
-/* What the child printed in tnt_skip(). */
+/* Read the reason that the child printed in tnt_skip(). */
 static void read_skip_reason(int output_fd)
 {
     char line[4096];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The harness of tenon's tests. A test program is a file of TN_TEST()s; main() is in here.
+ * The harness of the tests. A test program is a file of TN_TEST()s; the harness has main().
  *
- * Each test runs in a forked child, in a process group, a runtime folder and a folder for named
- * memory of its own, with a timeout. At its end the child has no descriptor and no mapping of a
- * domain that it did not have before, no process that it started is left but tenond, which is
- * ended, and then no named memory. cmocka's assertions may be used in the test and in what it
- * forks. Output is TAP.
+ * Each test runs in a forked child with a timeout. The child has its own process group, its
+ * own runtime folder and its own folder for named memory. The harness fails a test that leaves
+ * an open descriptor, a mapping of a domain, a process other than tenond, or named memory; it
+ * ends tenond itself. A test and the processes that it forks may use the assertions of cmocka.
+ * The output is TAP.
  *
  *   TN_TEST_TIMEOUT=s   seconds for each test; 0 is none. There is none under a debugger.
  *   TN_TEST_NO_FORK=1   run the tests in this process, for a debugger
@@ -31,9 +31,9 @@
 
 typedef void tnt_test_fn(void);
 
-/** A test, named for what it proves. Followed by its body. */
+/** Define a test. The name is the statement that it checks; the body follows. */
 #define TN_TEST(name) TN_TEST_WITHIN(name, 0)
-/** The same with a timeout of its own. */
+/** Define a test with its own timeout. */
 #define TN_TEST_WITHIN(name, seconds)                                                          \
     static void name(void);                                                                    \
     __attribute__((constructor)) static void tnt_register_##name(void)                         \
@@ -45,7 +45,8 @@ typedef void tnt_test_fn(void);
 void tnt_register(const char *name, tnt_test_fn *body, unsigned seconds);
 
 /**
- * For threads, where cmocka's assertions do not work: say where, and end the process as failed.
+ * A check for any thread; cmocka's assertions work only in the main one. If the condition does
+ * not hold, print the place and exit as failed.
  */
 #define TN_CHECK(condition) tnt_check(condition, #condition, __FILE__, __LINE__)
 /** As TN_CHECK, for a call that returns a status: 0 or a count. Prints the error detail. */
@@ -53,35 +54,38 @@ void tnt_register(const char *name, tnt_test_fn *body, unsigned seconds);
 void tnt_check(bool holds, const char *text, const char *file, int line);
 int tnt_ok(int status, const char *text, const char *file, int line);
 
-/** Skip this test, and say why. */
+/** Skip this test for a reason, which is printed. */
 void tnt_skip(const char *reason) __attribute__((noreturn));
 
 /* ---- processes --------------------------------------------------------------------------- */
 
-/** Runs in a child; its result is the exit code. */
+/** A function that runs in a child. Its result is the exit code. */
 typedef int tnt_child_fn(void *argument);
 
 /** Run `run` in a forked child; a failed assertion in it is printed and exits with 1. */
 pid_t tnt_fork(tnt_child_fn *run, void *argument);
-/* From now on this system call of this process and its children fails with `error`, an errno.
+/*
+ * From now on, the kernel refuses this system call to this process and its children: it fails
+ * with `error`, an errno.
  */
 bool tnt_refuse(int number, int error);
-/** Wait for a child's end. @return its status, as of waitpid() */
+/** Wait until a child ends. @return its status, as of waitpid() */
 int tnt_wait(pid_t pid);
-/** Wait for it, and fail the test unless it exited with 0. */
+/** Wait until a child ends, and fail the test unless it exited with 0. */
 void tnt_wait_ok(pid_t pid);
-/** SIGKILL it and collect it. */
+/** Send SIGKILL to a child and collect it. */
 void tnt_kill(pid_t pid);
 
 /**
  * Run `run` in a child that kills itself at the n-th passing (from 1) of a kill point.
- * @return whether it died there; false: it returned 0 without getting there. All else fails the
- *         test. Skips the test in a build without kill points.
+ * @return whether the child died there; false: it returned 0 and did not reach the kill point.
+ *         Any other end fails the test. A build without kill points skips the test.
  */
 bool tnt_kill_at(const char *point, uint32_t passing, tnt_child_fn *run, void *argument);
 
 /**
- * A signal from one process to another: made before the fork, sent and awaited on either side.
+ * An event between two processes. It is made before the fork; each side may send it or wait
+ * for it.
  */
 struct tnt_signal {
     int read_fd;
@@ -89,7 +93,7 @@ struct tnt_signal {
 };
 struct tnt_signal tnt_signal_open(void);
 void tnt_signal(struct tnt_signal *signal);
-/** Wait for one tnt_signal(); fails the test if none comes. */
+/** Wait for one tnt_signal(), and fail the test if none comes. */
 void tnt_await(struct tnt_signal *signal);
 void tnt_signal_close(struct tnt_signal *signal);
 
@@ -98,24 +102,28 @@ void tnt_signal_close(struct tnt_signal *signal);
 /** The name of the test that runs. */
 const char *tnt_name(void);
 
-/** Whether TN_TEST_FULL is set. A smaller size proves the same of less. */
+/** Whether TN_TEST_FULL is set. Without it, a test checks the same with smaller numbers. */
 bool tnt_is_full(void);
 
-/** A line that is printed as a TAP comment, of a test that passes too. */
+/** Print a line as a TAP comment, also if the test passes. */
 void tnt_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** `ms` from now: for the library, and as a number for what is below it. */
+/**
+ * The time `ms` from now: as a deadline of the API, and in nanoseconds for the rooms below it.
+ */
 tn_deadline tnt_deadline(unsigned ms);
 uint64_t tnt_until_ns(unsigned ms);
 
-/** Numbers that the seed decides; each test starts from its own. */
+/** A random number. The seed and the name of the test decide the sequence. */
 uint64_t tnt_random(void);
-/** 0 .. below - 1; below > 0. */
+/** A random number from 0 to below - 1; below > 0. */
 uint64_t tnt_random_below(uint64_t below);
 
 /** The runtime folder of this test. */
 const char *tnt_folder(void);
-/** Its folder for named memory, in $TENON_SHM_DIR: a file of tenon's that stays fails the test.
+/**
+ * The folder for named memory of this test, in $TENON_SHM_DIR. The test fails if a file of
+ * tenon stays there.
  */
 const char *tnt_shm_folder(void);
 
@@ -124,10 +132,13 @@ unsigned tnt_descriptor_count(void);
 /** How many mappings this process has of tenon's memory objects. */
 unsigned tnt_mapping_count(void);
 
-/** An anonymous domain; `options` may be NULL. Closed by the test. */
+/** Make an anonymous domain. The test closes it. `options` may be NULL. */
 tn_domain *tnt_domain(const tn_domain_options *options);
 
-/** Fail unless the audit of this domain finds nothing; prints what it finds. */
+/**
+ * Audit this domain. Print each problem that the audit finds, and fail the test if there is
+ * one.
+ */
 #define TNT_AUDIT(domain) tnt_audit(domain, __FILE__, __LINE__)
 void tnt_audit(tn_domain *domain, const char *file, int line);
 

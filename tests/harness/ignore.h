@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What looks at a domain has to be called with somebody who is shown it: these do not look. */
+/* Callbacks for the functions that list what a domain has. These ignore each entry. */
 #ifndef TENON_TESTS_IGNORE_H
 #define TENON_TESTS_IGNORE_H
 

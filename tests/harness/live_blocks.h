@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many blocks of a domain are not free, by their words. For tests that see the inside. */
+/* How many blocks of a domain are not free, by their words in shared memory. */
 #ifndef TENON_TESTS_LIVE_BLOCKS_H
 #define TENON_TESTS_LIVE_BLOCKS_H
 

@@ -6,8 +6,9 @@
 #include "process/process.h"
 
 /*
- * How many seats are taken, once visitors have left: a gc, of another test or of somebody at
- * this machine, takes a seat for a moment in every domain of this user.
+ * How many seats are taken, without visitors: `tenon gc`, run by another test or by a person
+ * at this machine, takes a seat in every domain of this user for a moment. The function waits
+ * until such a visitor has left.
  */
 static inline uint32_t tnt_members(const struct tni_segment *segment, uint32_t expected)
 {

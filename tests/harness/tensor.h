@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test asks of a tensor. */
+/* Values that tests read of a tensor, a domain or a queue. */
 #ifndef TNT_TENSOR_H
 #define TNT_TENSOR_H
 
@@ -28,7 +28,7 @@ static inline int32_t tnt_worker_pid(const tn_pool *pool, uint32_t worker)
     return worker < info.worker_count ? info.worker_pids[worker] : 0;
 }
 
-/** Fields of tn_domain_info; those of no domain for NULL. */
+/** The fields of tn_domain_info, of no domain if it is NULL. */
 static inline tn_domain_info tnt_domain_info(const tn_domain *domain)
 {
     tn_domain_info info = {.struct_size = sizeof info, .name = "", .seat = TN_NO_SEAT};
@@ -48,7 +48,7 @@ static inline uint64_t tnt_member(const tn_domain *domain)
     return tnt_domain_info(domain).member;
 }
 
-/** Fields of tn_queue_info; 0 where there is none. */
+/** The fields of tn_queue_info; 0 if there is no queue. */
 static inline tn_queue_info tnt_queue_info(const tn_queue *queue)
 {
     tn_queue_info info = {.struct_size = sizeof info};

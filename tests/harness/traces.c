@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test leaves behind in its own process and in the file system. */
+/* Find what a test left behind in its own process and in the file system. */
 #include <dirent.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -81,7 +81,10 @@ unsigned tnt_traces_compare(const struct tnt_traces *before)
     return more;
 }
 
-/* A number of /dev/shm itself would be that of every program that runs meanwhile. */
+/*
+ * Each test has its own folder: the number of files in /dev/shm changes with every program
+ * that runs at the same time.
+ */
 bool tnt_shm_make(char folder[TNT_FOLDER_BYTES])
 {
     memcpy(folder, "/dev/shm/tnt-XXXXXX", sizeof "/dev/shm/tnt-XXXXXX");

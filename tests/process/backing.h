@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests of storages outside of the arena: making them, and seeing what is left of them. */
+/*
+ * For tests of storages outside of the arena: make such storages, and find what is left of
+ * them.
+ */
 #ifndef TENON_TESTS_BACKING_H
 #define TENON_TESTS_BACKING_H
 
@@ -15,8 +18,8 @@
 enum { BACKING_MS = 20000, BACKING_COUNT = 1000 };
 
 /*
- * A process keeps one socket for ringing bells, from its first ring on: before a test's
- * descriptors are counted.
+ * From its first ring on, a process keeps a socket with which it rings bells. So it rings once
+ * before a test counts its descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -64,7 +67,7 @@ static inline tn_tensor *pop(tn_queue *queue)
 
 /* ---- tenond ------------------------------------------------------------------------------ */
 
-/** Of the tenond in office; 0: none. */
+/** The pid of the tenond that manages the domain; 0: there is none. */
 static inline int32_t manager_pid(const tn_domain *d)
 {
     uint64_t who = atomic_load(&d->segment.header->manager);
@@ -80,7 +83,10 @@ static inline void kill_and_await(int32_t pid, int signal_number)
     tni_os_close(fd);
 }
 
-/** Descriptors of a process whose target starts with `prefix`; 0 when it has ended. */
+/**
+ * Count the descriptors of a process whose target starts with `prefix`; 0 if the process has
+ * ended.
+ */
 static inline unsigned count_open(int32_t pid, const char *prefix)
 {
     char path[64], target[320];
@@ -97,7 +103,7 @@ static inline unsigned count_open(int32_t pid, const char *prefix)
     return count;
 }
 
-/** The same, of all processes of this machine. */
+/** Count them in all processes of this machine. */
 static inline unsigned count_open_anywhere(const char *prefix)
 {
     unsigned count = 0;
@@ -113,8 +119,8 @@ static inline unsigned count_open_anywhere(const char *prefix)
 #define STORAGE_TARGET "/memfd:" TNI_STORAGE_PREFIX
 
 /**
- * Wait until a process has just so many descriptors of storages, without doing anything for it:
- * nobody tells of that. @return how long it took, ms
+ * Poll until a process has exactly this many descriptors of storages; no event announces that.
+ * @return how long it took, ms
  */
 static inline uint64_t await_storages(int32_t pid, unsigned wanted)
 {
@@ -126,7 +132,7 @@ static inline uint64_t await_storages(int32_t pid, unsigned wanted)
     return (tni_os_now_ns() - begun_ns) / 1000000;
 }
 
-/** Wait as a survivor does, until a tenond other than `old` is in office. */
+/** Wait, as a survivor waits, until a tenond other than `old` manages the domain. */
 static inline int32_t await_successor(tn_domain *d, int32_t old)
 {
     _Atomic uint32_t word = 0;
@@ -138,7 +144,7 @@ static inline int32_t await_successor(tn_domain *d, int32_t old)
     return manager_pid(d);
 }
 
-/** The same, until tenond has just so many descriptors. */
+/** Wait, as a survivor waits, until tenond has exactly this many descriptors. */
 static inline void survive_until(tn_domain *d, unsigned wanted)
 {
     _Atomic uint32_t word = 0;
@@ -167,7 +173,9 @@ static inline size_t read_file_of(int32_t pid, const char *name, char *text, siz
     return got;
 }
 
-/** Of this test's runtime folder, and not `old`; 0: there is none. */
+/**
+ * The pid of the vault of this test's runtime folder, unless that is `old`; 0: there is none.
+ */
 static inline int32_t find_vault(int32_t old)
 {
     static char text[1 << 16];
@@ -191,7 +199,9 @@ static inline int32_t find_vault(int32_t old)
 
 static inline int32_t vault_pid(void) { return find_vault(0); }
 
-/** Nobody tells of it: wait until there is a vault other than `old` with just so many storages.
+/**
+ * Poll until there is a vault other than `old` that has exactly this many storages; no event
+ * announces that.
  */
 static inline int32_t await_vault(int32_t old, unsigned wanted)
 {
@@ -205,7 +215,10 @@ static inline int32_t await_vault(int32_t old, unsigned wanted)
     }
 }
 
-/** Both, so that neither starts the other again. What nobody else has open is lost. */
+/**
+ * Kill tenond and its vault together, so that neither starts the other again. A storage that
+ * no other process has open is lost.
+ */
 static inline void kill_tenond_and_vault(int32_t tenond)
 {
     TN_CHECK(kill(tenond, SIGSTOP) == 0);
@@ -230,7 +243,9 @@ static inline int push_storages(void *argument)
     return 0;
 }
 
-/** So many storages that only the queue names: their maker has ended. */
+/**
+ * Push this many storages from a process that then ends, so that only the queue names them.
+ */
 static inline void leave_storages(tn_domain *domain, tn_queue *queue, uint32_t count)
 {
     struct storages_for to = {domain, queue, count};

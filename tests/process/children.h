@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of children share, however these are started. */
+/* What the tests of children share for every start method. */
 #ifndef TENON_TESTS_CHILDREN_H
 #define TENON_TESTS_CHILDREN_H
 
@@ -11,7 +11,7 @@
 
 static const uint64_t second_ns = UINT64_C(1000000000);
 
-/* No tenond: what ends here must end without one. */
+/* A domain without tenond: a child must end without its help. */
 static inline tn_domain *open_domain(uint32_t seats)
 {
     tn_domain_options options = {.struct_size = sizeof options,

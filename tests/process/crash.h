@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations that are killed: what their runners share.
+ * Operations whose process is killed, and what their runners share.
  *
- * An operation runs in a forked member of a domain, which is killed: at each of its kill points
- * by crash_runner.c, at each of its instructions by tests/sweep. A survivor reclaims it, and
- * crash_world.c asks of the survivor: an audit that finds nothing, every live block accounted
- * for, and all that was shared still working.
+ * An operation runs in a forked member of a domain. crash_runner.c kills the member at each of
+ * its kill points, and tests/sweep at each of its instructions. A survivor reclaims the dead
+ * member. Then crash_world.c checks that an audit finds nothing, that each live block has a
+ * reason to live, and that every shared object still works.
  */
 #ifndef TENON_TESTS_CRASH_H
 #define TENON_TESTS_CRASH_H
@@ -13,10 +13,10 @@
 #include "harness/harness.h"
 #include "process/process.h"
 
-/* One domain with one of each object, made anew for each death. */
+/* A domain with one object of each kind. Each death has a new one. */
 struct crash_world {
     const struct crash_op *op;
-    char name[32]; /* of the domain, if the operation wants one */
+    char name[32]; /* the name of the domain, if the operation needs one */
     tn_domain *domain;
     tn_inspector *inspector;
     tn_queue *queue;
@@ -25,14 +25,15 @@ struct crash_world {
     tn_lock *lock;
     tn_condition *condition;
     tn_barrier *barrier;   /* of two */
-    tn_queue *extra;       /* what prepare() opened besides; closed by the runner */
-    tn_tensor *tensor[4];  /* what prepare() made and the survivor holds; may be NULL */
-    tn_message leased[16]; /* what prepare() leased to the survivor; it acknowledges them */
+    tn_queue *extra;       /* a second queue that prepare() opened; the runner closes it */
+    tn_tensor *tensor[4];  /* tensors that prepare() made and the survivor holds; may be NULL */
+    tn_message leased[16]; /* messages that prepare() leased to the survivor, which acknowledges
+                              them */
     uint32_t leased_count;
     uint8_t handle[TN_HANDLE_MAX_BYTES];
     size_t handle_bytes;
     uint64_t base_blocks; /* live before prepare() */
-    bool has_died;        /* the operation did not get to its end */
+    bool has_died;        /* the process of the operation was killed before its end */
     unsigned file_count;  /* of crash_count_files() */
     pid_t helper;         /* a member that prepare() started; its finish() collects it */
 };
@@ -41,45 +42,46 @@ struct crash_op {
     const char *name;
     uint32_t policy;   /* of the queue */
     bool is_owned;     /* the semaphore */
-    bool is_one;       /* and it has one permit, not two */
+    bool is_one;       /* the semaphore has one permit instead of two */
     bool is_named;     /* the domain has a name, and so a tenond */
     bool needs_repair; /* prepare() damages the domain: the survivor audits with repair first */
-    bool has_storages; /* outside of the arena: no object of theirs is left */
-    bool is_costly;    /* its world, or its way, takes ten times as long as others */
-    bool leaves_files; /* but for files, which go when the domain ends */
+    bool has_storages; /* it makes storages outside of the arena: no memory object of theirs may
+                          be left */
+    bool is_costly;    /* a run takes ten times as long as one of another operation */
+    bool leaves_files; /* files may be left, which end with the domain */
     uint32_t least, most; /* messages in the queue after a death; both 0: any number */
     void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
     void (*run)(struct crash_world *w);     /* in the child */
-    void (*finish)(struct crash_world *w);  /* in the survivor: ends who prepare() started; may
-                                               be NULL */
-    void (*check)(
-        struct crash_world *w); /* in the survivor, once all is reclaimed; may be NULL */
+    void (*finish)(struct crash_world *w); /* in the survivor: ends the processes that prepare()
+                                              started; may be NULL */
+    void (*check)(struct crash_world *w);  /* in the survivor, after it reclaimed every dead
+                                              process; may be NULL */
 };
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
     crash_object_ops[], crash_sync_ops[], crash_member_ops[], crash_backing_ops[],
     crash_spawn_ops[], crash_wake_ops[];
-/* All operations, one after the other; NULL is the end. */
+/* All operations. The last entry is NULL. */
 const struct crash_op *crash_nth(unsigned n);
 
 typedef void crash_step_fn(struct crash_world *w);
 
 /* ---- a world (crash_world.c) ------------------------------------------------------------- */
 
-/* What an operation exits with when something that it started was killed. */
+/* The exit code of an operation when a process that it started was killed. */
 enum { CRASH_KILLED_BELOW = 78 };
 
 void crash_make_world(struct crash_world *w, const struct crash_op *op);
-/* As the survivor: until no dead seat is left. */
+/* In the survivor: reap until no dead seat is left. */
 void crash_reap(struct crash_world *w);
-/* Until nobody but the survivor is left, and the audit finds nothing. */
+/* Wait until the survivor is the only member, and check that the audit finds nothing. */
 void crash_reclaim(struct crash_world *w);
-/* Reclaim, and ask of the survivor all that it must find; the world is gone afterwards. */
+/* Reclaim the dead, make every check in the survivor, and end the world. */
 void crash_judge(struct crash_world *w);
 
 /* ---- the runner -------------------------------------------------------------------------- */
 
-/* A kill point and how often it is passed. */
+/* A kill point, and how often an operation passes it. */
 struct crash_point {
     char name[64];
     unsigned passings;
@@ -91,18 +93,21 @@ struct crash_points {
 };
 
 /*
- * Run a step in a forked member and kill it at the n-th passing of a point; NULL: at its end,
- * "": nowhere. @return whether it was killed there; all that it started has ended too.
+ * Run a step in a forked member and kill the member at the n-th passing of a point; NULL: at
+ * the end of the step, "": nowhere. @return whether it was killed there. Each process that it
+ * started has ended too.
  */
 bool crash_run_and_die(struct crash_world *w, crash_step_fn *step, const char *point,
                        unsigned passing);
-/* Add the points that an operation passes when nobody kills it. */
+/* Add the points that an operation passes when its process is not killed. */
 void crash_learn(const struct crash_op *op, struct crash_points *points);
 /* Kill at every passing of every point, and at the end of the operation. */
 void crash_run(const struct crash_op *op);
-/* Let it die at each of its points, and kill who reclaims that, at points of his. */
+/*
+ * Kill the operation at each of its points, and kill its reclaimer at points of the reclaimer.
+ */
 void crash_run_reaper(const struct crash_op *op);
-/* Add what the reaper passes after a death at each point of an operation. */
+/* Add the points that the reaper passes after a death at each point of an operation. */
 void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);
 
 /* ---- for operations ---------------------------------------------------------------------- */
@@ -111,33 +116,41 @@ void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);
  * A shared tensor of bytes, all of them CRASH_BYTE; the runner checks every one that it pops.
  */
 enum { CRASH_BYTE = 0x5a };
-/* Writing payload is what a program does with a tensor; the sweep does not step through it. */
+/*
+ * Write the payload of a tensor. Programs do that, not the library: the sweep does not step
+ * through it.
+ */
 void crash_fill(void *data, size_t size_bytes);
 tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes);
-/* The same in a storage outside of the arena: TN_STRATEGY_*, TN_SHARE_*. */
+/* Make the same tensor in a storage outside of the arena: TN_STRATEGY_*, TN_SHARE_*. */
 tn_tensor *crash_storage(struct crash_world *w, uint32_t strategy, uint32_t flags,
                          int64_t bytes);
 /* Blocks that are not free. */
 uint64_t crash_live_blocks(struct crash_world *w);
-/* Files of the domain, whoever holds them. */
+/* Count the files of the domain, held by any process. */
 unsigned crash_count_files(struct crash_world *w);
 /* Fail unless the domain has this many files, and if it is 0, no memory object either. */
 void crash_check_storages(struct crash_world *w, unsigned files);
-/* To look for memory objects in all processes takes longer than ten deaths: leave that out. */
+/* Do not search all processes for memory objects: that takes longer than ten deaths. */
 extern bool crash_skips_search;
-/* Fail if a thread of a member asks the quota for bytes: nobody is making anything now. */
+/*
+ * Fail if a thread of a member still has a request to the quota: no member makes anything now.
+ */
 void crash_check_intents(struct crash_world *w);
-/* Push bytes and tensors of `bytes` each; the tensors are the message's alone. */
+/*
+ * Push a message with bytes and tensors of `bytes` each. Only the message holds the tensors.
+ */
 void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes);
-/* Of tni_ticket_for_each(), with the domain as its context. */
+/* A callback for tni_ticket_for_each(); the context is the domain. */
 int crash_revoke(const tn_ticket_entry *ticket, void *context);
 /* Pop one message, which must be there. */
 tn_message crash_pop(struct crash_world *w);
 /*
- * Fork in an operation, and wait. If the child was killed at a kill point, so is the operation.
+ * Fork in an operation, and wait for the child. If it was killed at a kill point, the
+ * operation ends as killed too.
  */
 void crash_fork(struct crash_world *w, void (*run)(struct crash_world *w));
-/* Fork a member that lives until the function returns; it leaves in good order. */
+/* Fork a member that lives until the function returns, and then leaves the domain. */
 void crash_member(struct crash_world *w, void (*run)(struct crash_world *w));
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A vault that a test drives: it keeps what tenond gives it, counts what tenond says, and
- * breaks off where the test wants it to. Started before tenond, which takes it for the one that
- * is there already.
+ * A vault that a test controls. It keeps the descriptors that tenond gives it, counts the
+ * requests of tenond, and breaks the connection where the test asks for that. It starts before
+ * tenond, which believes that its vault runs already.
  */
 #ifndef TENON_TESTS_FAKE_VAULT_H
 #define TENON_TESTS_FAKE_VAULT_H
@@ -18,10 +18,10 @@
 enum { FAKE_VAULT_ENTRIES = 16, FAKE_VAULT_MS = 20000 };
 
 struct fake_vault {
-    _Atomic uint32_t puts, drops, lists; /* that it was told, or asked for */
-    _Atomic uint32_t breaks;             /* how many of the next lists end early */
-    bool breaks_with_nonsense;           /* else by closing the connection */
-    uint64_t file;                       /* the number of its socket's file */
+    _Atomic uint32_t puts, drops, lists; /* requests of each kind */
+    _Atomic uint32_t breaks;             /* how many of the next lists break off */
+    bool breaks_with_nonsense;           /* false: by closing the connection */
+    uint64_t file;                       /* the inode of its socket */
     pid_t pid;
 };
 
@@ -79,7 +79,7 @@ static inline bool fake_vault_serve(struct fake_vault *v, int fd, struct fake_va
         return false;
     if (p.verb == VAULT_LIST)
         return fake_vault_list(v, fd, at, *count);
-    fake_vault_drop(at, count, &p); /* before a put of the same too */
+    fake_vault_drop(at, count, &p); /* before a put of the same storage too */
     if (p.verb == VAULT_PUT) {
         TN_CHECK(*count < FAKE_VAULT_ENTRIES && with_fd >= 0);
         at[(*count)++] = (struct fake_vault_entry){p, with_fd};
@@ -123,7 +123,9 @@ static inline struct fake_vault *fake_vault_start(void)
     return v;
 }
 
-/** Whether nothing that it had was told to be dropped, and no other vault has its place. */
+/**
+ * Whether tenond asked it to drop nothing that it had, and no other vault has taken its place.
+ */
 static inline bool fake_vault_has_all(const struct fake_vault *v)
 {
     return atomic_load(&v->drops) == 0 && tni_os_file_number(TNI_VAULT_SOCKET) == v->file;

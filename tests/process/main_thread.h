@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For processes that go on without their main thread. */
+/* For processes whose main thread has ended. */
 #ifndef TENON_TESTS_MAIN_THREAD_H
 #define TENON_TESTS_MAIN_THREAD_H
 
@@ -10,7 +10,7 @@
 
 #include "harness/harness.h"
 
-/* Until only the other threads of this process are left. */
+/* Wait until the main thread of this process has ended. */
 static inline void await_end_of_main_thread(void)
 {
     char path[64], line[256] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes in namespaces of their own, as a container has them. */
+/* Processes in their own namespaces, as in a container. */
 #ifndef TENON_TESTS_NAMESPACES_H
 #define TENON_TESTS_NAMESPACES_H
 
@@ -20,7 +20,7 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-/* What `unshare` would be given; 0 is no namespace of its own. */
+/* The flags of `unshare`; 0: no own namespace. */
 struct space {
     const char *name;
     int flags;
@@ -51,7 +51,7 @@ static inline bool write_text(const char *path, const char *text)
     return is_written;
 }
 
-/* The same numbers inside as outside: a domain belongs to one user. */
+/* Map each user to itself: a domain belongs to one user. */
 static inline bool map_user(unsigned uid, unsigned gid)
 {
     char users[64], groups[64];
@@ -61,7 +61,9 @@ static inline bool map_user(unsigned uid, unsigned gid)
            write_text("/proc/self/uid_map", users) && write_text("/proc/self/gid_map", groups);
 }
 
-/* Have this process's next child be in them. @return false: errno says why not */
+/*
+ * Put the next child of this process into the namespaces. @return false: errno has the reason
+ */
 static inline bool enter(const struct space *space)
 {
     unsigned uid = geteuid(), gid = getegid();
@@ -76,7 +78,7 @@ static inline bool enter(const struct space *space)
            write_text("/proc/self/timens_offsets", "monotonic 100000 0\nboottime 200000 0\n");
 }
 
-/* Called in that child. */
+/* Finish in that child. */
 static inline bool reclaim_in(const struct space *space)
 {
     return !space->has_own_proc || (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -87,7 +89,7 @@ static inline bool reclaim_in(const struct space *space)
 struct resident {
     const struct space *space;
     tnt_child_fn *run;
-    tnt_child_fn *leave; /* what its parent does once it is there; may be NULL */
+    tnt_child_fn *leave; /* what its parent does after the process has started; may be NULL */
     void *argument;
     volatile pid_t pid; /* of the test's namespace */
     pid_t entrance;     /* its parent, a child of the test */
@@ -122,7 +124,7 @@ static inline void move_in(struct resident *resident)
     resident->entrance = tnt_fork(stand_at_the_entrance, resident);
 }
 
-/* SIGKILL, as a whole: with the first process of a pid namespace all others end. */
+/* Kill the whole space: with the first process of a pid namespace all others end. */
 static inline void kill_resident(struct resident *resident)
 {
     TN_CHECK(resident->pid > 0 && kill(resident->pid, SIGKILL) == 0);
@@ -143,7 +145,7 @@ static inline int try_to_enter(void *argument)
     return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
 }
 
-/* 0, or the errno with which the system refuses such a space here. */
+/* 0, or the errno with which the kernel refuses such a space. */
 static inline int refusal_of(const struct space *space)
 {
     int status = tnt_wait(tnt_fork(try_to_enter, (void *)(uintptr_t)space));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tests of pools share: a domain with a pool, and a function whose jobs say what it does.
- * A program that uses this can be started again as a worker.
+ * What the tests of pools share: a domain with a pool, and a job function that does what each
+ * job says. A test program that uses this header can be started as a worker.
  */
 #ifndef TENON_TESTS_POOL_WORLD_H
 #define TENON_TESTS_POOL_WORLD_H
@@ -9,7 +9,7 @@
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
 
-/* What a job does: the first word of its bytes. */
+/* The first word of a job: what the job does. */
 enum pool_deed_kind {
     ADD_ONE,       /* result: the number + 1 */
     DOUBLE_TENSOR, /* in place, and returns it */
@@ -20,7 +20,7 @@ enum pool_deed_kind {
     KILL_ITSELF, /* while the attempt is at most the number */
     EXIT,
     EXIT_SAYING,
-    SLEEP,        /* says its pid in the queue "pids", then sleeps */
+    SLEEP,        /* pushes its pid to the queue "pids", then sleeps */
     WAIT,         /* for the event "go" */
     SEND_PRIVATE, /* a tensor that cannot be sent */
     SEND_MUCH,    /* `number` bytes, each the job's number */
@@ -48,7 +48,7 @@ struct pool_world {
 /* TN_START_* */
 enum { POOL_METHODS = 3 };
 
-/* Without tenond: what ends here must end without one. */
+/* A domain without tenond: a worker must end without its help. */
 tn_domain *pool_open_domain(void);
 tn_domain *pool_open_domain_of(uint64_t quota_bytes);
 void pool_close_domain(tn_domain *domain);
@@ -64,13 +64,13 @@ uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t num
 tn_pool_result pool_next(struct pool_world *w);
 tn_pool_result pool_get(struct pool_world *w, uint64_t job);
 int32_t pool_number_in(const tn_pool_result *result);
-/* The next pid that a sleeping job said. */
+/* The next pid that a sleeping job pushed. */
 pid_t pool_pop_pid(struct pool_world *w);
 int pool_pidfd(pid_t pid);
 bool pool_ends_within(int pid_fd, int ms);
-/* Kill one, and wait until it is gone. */
+/* Kill a worker, and wait until it has ended. */
 void pool_kill_worker(struct pool_world *w, uint32_t worker);
-/* Calls look after the workers now and then. */
+/* Wait until the pool has restarted this many workers. Its calls replace dead workers. */
 void pool_await_restart(struct pool_world *w, uint64_t restarts);
 void pool_expect_detail(const char *text, const char *part);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One queue in a domain without tenond, as the tests of queues have it. */
+/* A queue in a domain without tenond, for the tests of queues. */
 #ifndef TENON_TESTS_PROCESS_QUEUE_WORLD_H
 #define TENON_TESTS_PROCESS_QUEUE_WORLD_H
 
@@ -10,7 +10,9 @@
 #include "os/os.h"
 #include "queue/ring.h" /* before `q` and `d`, which its functions use as names */
 
-/* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
+/*
+ * A process keeps a socket with which it rings bells. It is made before a test counts its
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -52,7 +54,7 @@ static inline uint32_t pop_number(tn_deadline deadline)
     return number;
 }
 
-/** Take the oldest message, say so, and go on when somebody sleeps at the queue. */
+/** Take the oldest message, tell the test, and continue when a process sleeps at the queue. */
 static inline struct tni_taken take_and_await_a_sleeper(struct tni_thread *thread,
                                                         struct tnt_signal *is_taken)
 {
@@ -66,7 +68,7 @@ static inline struct tni_taken take_and_await_a_sleeper(struct tni_thread *threa
     return taken;
 }
 
-/** A child: push a byte to the second of two queues. */
+/** In a child: push a byte to the second of two queues. */
 static inline int push_to_second(void *argument)
 {
     tn_queue **queues = argument;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests of what must hold whatever the strategy: one test for each of them, and a domain
- * with a queue.
+ * For tests of what each strategy must do: one test for each strategy, and a domain with a
+ * queue.
  */
 #ifndef TENON_TESTS_STRATEGIES_H
 #define TENON_TESTS_STRATEGIES_H
@@ -17,7 +17,9 @@
 
 enum { LONG_MS = 20000 };
 
-/** Three tests, name_by_arena and so on. Followed by a body that gets the name of a strategy.
+/**
+ * Define three tests, name_by_arena and so on. The body follows; its parameter is the name of
+ * the strategy.
  */
 #define EACH_STRATEGY(name)                                                                    \
     static void name(const char *strategy);                                                    \
@@ -29,11 +31,13 @@ enum { LONG_MS = 20000 };
 static tn_domain *d;
 static tn_queue *q;
 
-/* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
+/*
+ * A process keeps a socket with which it rings bells. It is made before a test counts its
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
-/** How many files of tenon's lie in the folder for named memory. */
+/** How many files of tenon are in the folder for named memory. */
 static inline unsigned shm_files(void)
 {
     unsigned count = 0;
@@ -56,7 +60,9 @@ static inline void begin_with(const char *strategy, const char *name,
     TN_CHECK_OK(tn_queue_open(d, name != NULL ? "work" : NULL, &queue, TN_OPEN_NEW, &q));
 }
 
-/** Without tenond: who waits, or says so, reclaims the dead. */
+/**
+ * A domain without tenond: a process that waits or calls tn_domain_reap() reclaims the dead.
+ */
 static inline void begin(const char *strategy)
 {
     tn_domain_options options = {
@@ -82,7 +88,7 @@ static inline int32_t tenond_pid(void)
     return who == 0 ? 0 : atomic_load(&tni_seat_at(&d->segment, tni_who_seat(who))->pid);
 }
 
-/** And wait until it is gone. */
+/** Kill tenond, and wait until it has ended. */
 static inline void kill_tenond(void)
 {
     int fd = -1;
@@ -94,7 +100,7 @@ static inline void kill_tenond(void)
     tni_os_close(fd);
 }
 
-/* tenond may be at it: reclaiming wakes who waits for memory. */
+/* tenond may reclaim at this moment. A reclaim wakes each waiter for memory. */
 static inline void await_reclaimed(void)
 {
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
@@ -108,7 +114,7 @@ static inline void await_reclaimed(void)
     }
 }
 
-/** Nothing may be left: no reference, no record, no file. */
+/** Check that nothing is left: no reference, no record, no file. */
 static inline void finish(void)
 {
     q = tn_object_close(q);
@@ -120,8 +126,8 @@ static inline void finish(void)
 }
 
 /**
- * A float32 tensor [count] of first, first + 1, ... Waits for memory: another's request that is
- * refused may take some of the quota for a moment.
+ * A float32 tensor [count] of first, first + 1, ... The call waits for memory, since a request
+ * of another process that is going to be refused may use some of the quota for a moment.
  */
 static inline tn_tensor *numbers(int64_t count, float first)
 {
