@@ -58,7 +58,7 @@ def start_and_kill(context):
 
 
 @pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-def test_get_without_blocking_raises_empty_after_any_death(fork, kind):
+def test_get_with_a_time_limit_raises_empty_after_any_death(fork, kind):
     source = getattr(fork, kind)()
     start_and_kill(fork)
     with pytest.raises(queue.Empty):
@@ -100,7 +100,7 @@ def get_one_and_stay(source, at_it):
     signal.pause()
 
 
-def test_put_without_blocking_raises_full_after_any_death(fork):
+def test_put_with_a_time_limit_raises_full_after_any_death(fork):
     for full, most in ((fork.Queue(4), 4), (fork.Queue(3), 3)):
         at_it = fork.Event()
         consumer = fork.Process(target=get_one_and_stay, args=(full, at_it))
