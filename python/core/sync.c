@@ -224,7 +224,12 @@ static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t 
         TNP_OBJECT_WAIT(self, status, tn_lock_acquire(lock, deadline));
     if (status < 0 && status != TN_ERR_TIMED_OUT)
         return tnp_raise(status);
-    return PyLong_FromLong(status == TN_ERR_TIMED_OUT ? -1 : status);
+    if (status == TN_LOCK_RECOVERED) {
+        long pid = tn_error_peer().pid;
+        return PyLong_FromLong(pid > 0 ? pid
+                                       : 1); /* the pid of a corrupt word may be negative */
+    }
+    return PyLong_FromLong(status == TN_ERR_TIMED_OUT ? -1 : 0);
 }
 
 static PyObject *release_lock(PyObject *self, PyObject *unused)
@@ -239,7 +244,8 @@ static PyMethodDef lock_methods[] = {
     TNP_OBJECT_METHODS(lock),
     {"acquire", WITH_KEYWORDS(acquire_lock), METH_FASTCALL | METH_KEYWORDS,
      "acquire($self, /, timeout=None)\n--\n\n"
-     "0: held; 1: held, and its last owner died holding it; -1: the time is over."},
+     "0: held; above 0: held, and this process, the last owner, died holding it; -1: the time "
+     "limit passed."},
     {"release", release_lock, METH_NOARGS,
      "release($self, /)\n--\n\n"
      "Give it back."},

@@ -162,7 +162,15 @@ class Queue(_Named):
 
 
 class Lock(_Named):
-    """A lock for the threads of all processes of this user. It is released if its owner dies."""
+    """A lock for the threads of all processes of this user. It is released if its owner dies.
+
+    acquire() sets `owner_died` and `dead_owner_pid`, and so does a `with` block. The death is known
+    only while a process has the lock open: a lock that no other process has open ends with its owner,
+    and the next process that opens the name makes a new lock.
+    """
+
+    owner_died: bool  # Whether the last owner died, or closed the lock, while it held the lock: then the data that the lock protects may be half changed.
+    dead_owner_pid: Optional[int]  # The process number of that last owner, None if `owner_died` is false.
 
     def __init__(self, name: str, *, domain: _Where = None) -> None:
         place = _place(domain)
@@ -170,20 +178,23 @@ class Lock(_Named):
             lambda: _core.Lock.open(place, name), lambda: _core.Lock.create(place, name)
         )
         self.owner_died = False
+        self.dead_owner_pid = None
         super().__init__(name, place)
 
     def acquire(self, timeout: Optional[float] = None) -> bool:
         """Acquire the lock; False if the timeout passed.
 
-        Afterwards `owner_died` says whether its last owner died holding it: then the data that the
-        lock protects may be half changed.
+        Afterwards `owner_died` says whether the last owner died holding the lock, and
+        `dead_owner_pid` which process that was.
         """
         result = self._core.acquire(timeout)
         if result >= 0:
-            self.owner_died = result == 1
+            self.owner_died = result > 0
+            self.dead_owner_pid = result or None
         return result >= 0
 
     def release(self) -> None:
+        """Release the lock. Raises Invalid if this thread does not hold the lock."""
         self._core.release()
 
     def __enter__(self) -> "Lock":

@@ -150,10 +150,29 @@ def test_a_lock_of_a_killed_program_comes_back_and_says_so(place):
     assert not lock.acquire(0)
     holder.send_signal(signal.SIGKILL)
     holder.communicate(timeout=WAIT_S)
+    assert lock.dead_owner_pid is None
     assert lock.acquire(WAIT_S) and lock.owner_died
+    assert lock.dead_owner_pid == holder.pid
     lock.release()
     with lock:
-        assert not lock.owner_died
+        assert not lock.owner_died and lock.dead_owner_pid is None
+    lock.close()
+    event.close()
+
+
+def test_a_lock_that_its_owner_closed_names_that_owner(place):
+    lock, other = tenon.Lock("guard", domain=place), tenon.Lock("guard", domain=place)
+    assert lock.acquire(0) and not lock.owner_died
+    lock.close()
+    other.close()
+    code = HOLD.replace("sys.stdin.read()", "lock.close(); print('closed', flush=True); sys.stdin.read()")
+    lock, event = tenon.Lock("guard", domain=place), tenon.Event("held", domain=place)
+    holder = run(code, place.name)
+    assert holder.stdout.readline() == "closed\n"
+    assert lock.acquire(WAIT_S)
+    assert (lock.owner_died, lock.dead_owner_pid) == (True, holder.pid)
+    lock.release()
+    end_of(holder)
     lock.close()
     event.close()
 
