@@ -7,8 +7,8 @@
  *
  *   header     1                      struct tni_header
  *   seats      seats                  struct tni_seat
- *   announces  seats x 32             struct tni_announce, one for each thread inside the
- * library classes    TNI_CLASSES            struct tni_class, the shared state of a size class
+ *   announces  seats x 32             struct tni_announce, one a thread inside the library
+ *   classes    TNI_CLASSES            struct tni_class, the shared state of a size class
  *   words      blocks of all classes  one 64-bit word for each block
  *   descs      blocks of all classes  struct tni_desc, what a block is
  *   hints      a bit a block          the block may be free; a wrong hint costs time only
@@ -19,9 +19,8 @@
  *   names      2^n >= objects         number + 1 of an object whose name has this tni_hash()
  *                                     modulo 2^n; 0: none
  *   opens      seats x a bit an object  the object may be open in the seat
- *   loose      2 x a bit an object    the object may have to be ended, or recounted:
- * TNI_LOOSE_* issues     seats x a bit for 64 tickets  the seat may have issued some of these
- * tickets
+ *   loose      2 x a bit an object    the object may have to be ended or recounted: TNI_LOOSE_*
+ *   issues     seats x a bit for 64 tickets  the seat may have issued one of these tickets
  *
  * Where each section lies follows from five numbers in the header (seats, blocks, objects,
  * tickets, quota). A process that attaches checks those numbers, computes the geometry itself

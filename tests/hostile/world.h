@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the processes of scribble_test share: a board in memory that is not tenon's.
+ * What the processes of scribble_test share: a board, in memory outside of the domain.
  *
- * Nouns: worker (a member that works as users do), desk (what a worker says of itself on the
- * board), judge (the test: no member; it looks at desks and at how processes end), scribbler (a
- * member that writes noise), section (what it aims at).
+ * Nouns: worker (a member that makes the calls of a user), desk (the place on the board where
+ * a worker notes its call), judge (the test, which is no member: it checks the desks and the
+ * ends of processes), scribbler (a member that writes noise), section (the part of the domain
+ * that it writes to).
  */
 #ifndef TENON_TESTS_HOSTILE_WORLD_H
 #define TENON_TESTS_HOSTILE_WORLD_H
@@ -16,9 +17,9 @@
 
 enum {
     WORKERS = 3,
-    WAIT_MS = 10,      /* deadline of a worker's calls that have one */
-    MARGIN_MS = 5000,  /* they are back by then, however busy the machine is */
-    UNBOUND_MS = 25000 /* calls without a deadline are */
+    WAIT_MS = 10,     /* the time limit the index of a worker's calls with a deadline */
+    MARGIN_MS = 5000, /* such a call must return within this time more, on a busy machine too */
+    UNBOUND_MS = 25000 /* a call without a deadline must return within this time */
 };
 
 struct desk {
@@ -31,7 +32,7 @@ struct desk {
 
 struct board {
     _Atomic uint32_t stop;
-    _Atomic uint64_t steps; /* of all workers: what the scribbler keeps pace with */
+    _Atomic uint64_t steps; /* the steps of all workers; the scribbler keeps pace with them */
     _Atomic uint64_t writes;
     struct desk desks[WORKERS];
     char name[32]; /* of the domain */
@@ -51,8 +52,8 @@ enum section {
     SECTION_OBJECTS,
     SECTION_TICKETS,
     SECTION_NAMES,
-    SECTION_OPENS, /* the hints of who has what open, what is loose, whose tickets are where */
-    SECTION_RINGS, /* the arena: slots of queues, counts of owned semaphores */
+    SECTION_OPENS,    /* rows of bits: open and loose objects, issued tickets */
+    SECTION_RINGS,    /* the arena: slots of queues, counts of owned semaphores */
     SECTION_MESSAGES, /* the arena: message blocks, and blocks that stand for objects */
     SECTION_COUNT     /* all of them */
 };
@@ -64,11 +65,11 @@ struct round {
     struct tnt_signal ready;
 };
 
-/** Runs until board->stop; exits with 0 if every call came back in time. For tnt_fork(). */
+/** Work until board->stop. For tnt_fork(). @return 0: every call returned in time */
 int work(void *round);
-/** The same for the one that creates the domain. */
+/** Work as the member that creates the domain. */
 int found(void *round);
-/** Writes noise until board->stop. */
+/** Write noise until board->stop. */
 int scribble(void *round);
 
 #endif

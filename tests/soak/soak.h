@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * soak: a domain at work while its processes are killed at random, and an exact account.
+ * soak: kill processes of a busy domain at random, and account for each message and byte.
  *
- * Nouns. The conductor makes the domain, starts everybody, and audits; nobody kills it. The
- * crew are the processes that it starts, each in a slot with a role. The killer is a process
- * that is no member. The ledger is shared memory that is none of tenon's: each process writes
- * there what it is about to do and what it did. A round is the time between two audits.
+ * Nouns. The conductor makes the domain, starts all other processes, and audits the domain; it
+ * is never killed. The crew are the processes that it starts, each in a slot with a role. The
+ * killer is a process that is no member. The ledger is shared memory outside of the domain,
+ * where each process notes an operation before and after it. A round is the time between two
+ * audits.
  *
- * The ledger's words are plain atomic stores, in an order that errs to one side: "pushing"
- * stands there before a push, "pushed" after it, and so on. So for everything that was under
- * way when somebody was killed, the ledger says that it was.
+ * A process notes "pushing" before a push and "pushed" after it, with atomic stores, and so
+ * on. So the ledger names each operation that was in flight when a process was killed.
  */
 #ifndef TENON_TESTS_SOAK_H
 #define TENON_TESTS_SOAK_H
@@ -47,7 +47,7 @@ enum {
 enum { SOAK_M_NONE = 0, SOAK_M_PUSHING = 1, SOAK_M_PUSHED = 2, SOAK_M_REFUSED = 3 };
 enum { SOAK_T_NONE = 0, SOAK_T_EXPORTING = 1, SOAK_T_EXPORTED = 2, SOAK_T_REFUSED = 3 };
 
-/* Of a consumer that was killed in the middle of a pop. */
+/* The state of a consumer that was killed in the middle of a pop. */
 enum { SOAK_SEEN_NOT = 0, SOAK_SEEN_TAKING = 1, SOAK_SEEN_WAITING = 2 };
 
 /* A message of this round, and the ticket that may go with it. */
@@ -60,16 +60,17 @@ struct soak_entry {
     uint32_t uses;
     _Atomic uint32_t tries, imports, revoking, revoked;
     _Atomic uint64_t ticket;
-    uint64_t earliest_end_ns, latest_end_ns; /* 0: it has no end of its own */
+    uint64_t earliest_end_ns, latest_end_ns; /* 0: the ticket does not expire */
 };
 
 struct soak_slot {
     _Atomic int32_t pid; /* 0: free */
     _Atomic uint32_t role, life;
-    _Atomic uint32_t deed, queue, count; /* what it is at; messages that it may have in hand */
-    _Atomic uint32_t seen_as;            /* SOAK_SEEN_*: the killer looked */
-    _Atomic uint32_t stops;              /* the killer has it stopped */
-    _Atomic uint32_t parked;             /* the last round at whose end it parked */
+    _Atomic uint32_t deed, queue,
+        count;                /* the operation in flight; messages that it may have taken */
+    _Atomic uint32_t seen_as; /* SOAK_SEEN_*: the state that the killer found */
+    _Atomic uint32_t stops;   /* the killer has stopped the process */
+    _Atomic uint32_t parked;  /* the last round at whose end the process parked */
     _Atomic uint64_t since_ns;
 };
 
@@ -201,14 +202,14 @@ struct soak_parcel {
 bool soak_make_tensor(struct soak_part *ret_part, tn_tensor **ret_tensor);
 void soak_check_tensor(const tn_tensor *tensor, const struct soak_part *part, const char *what);
 void soak_drop_tensors(tn_tensor **tensors, uint32_t count);
-/** Push a parcel whose tensors and parts are there; they are consumed. */
+/** Push a parcel whose tensors and parts are set; the call consumes them. */
 void soak_push(struct soak_parcel *parcel, uint32_t queue);
-/** Check what came, mark it in the ledger. The message stays the caller's. */
+/** Check a message and mark it in the ledger. The caller keeps the message. */
 void soak_receive(const tn_message *message, uint32_t queue, struct soak_wire *ret_wire);
-/** The same for later: contents must not change while a message is held. */
+/** Check its contents again later: they must not change while a process holds the message. */
 void soak_check_contents(const tn_message *message, const struct soak_wire *wire);
 void soak_acknowledge(uint32_t queue, tn_message *message, uint32_t id);
-/** Whether a pop that failed may do so; counts what it means. */
+/** Check that a pop may fail with this status, and count the result. */
 void soak_judge_pop(int status, uint32_t queue);
 /** Export a tensor into the parcel. */
 void soak_export(struct soak_parcel *parcel, struct soak_entry *entry);
@@ -229,21 +230,21 @@ void soak_hoard(uint32_t turns);
 void soak_reclaim(uint32_t turns);
 void soak_visit(uint32_t turns);
 
-/** Open what a role needs by name. @return 0 or a status */
+/** Open by name the objects that a role needs. @return 0 or a status */
 int soak_open_objects(tn_domain *domain);
 void soak_close_objects(void);
-/** Play a role in a slot until the process retires; the domain is there. */
+/** Play the role of a slot until the process retires. The domain is open. */
 int soak_play(struct soak_slot *slot);
 extern const char *const *soak_program(const char *part, uint32_t number);
 
 /* ---- the conductor ----------------------------------------------------------------------- */
 
-/** The crew: all of them are running, as far as this one pass can have it. */
+/** Start each member of the crew that does not run, in one pass. */
 void soak_crew_fill(tn_domain *domain);
-/** Whoever has ended is collected and accounted for. */
+/** Collect each process of the crew that has ended, and account for it. */
 void soak_crew_collect(void);
 void soak_crew_watch(void);
-/** Ask all to park, and wait for it. */
+/** Ask each process to park, and wait until it has. */
 void soak_crew_park(void);
 void soak_crew_resume(void);
 void soak_crew_end(void);
@@ -253,11 +254,11 @@ bool soak_crew_has(pid_t pid);
 void soak_audit_begin(void);
 void soak_audit_round(void);
 void soak_audit_end(void);
-/** Before anybody has anything: what is to be left later. */
+/** Note, before the first process starts, what must be left at the end. */
 void soak_left_begin(void);
-/** No file without a block. */
+/** Check that each file has a block. */
 void soak_check_files(void);
-/** Nothing is left but what there was in the beginning. */
+/** Check that nothing is left but what there was in the beginning. */
 void soak_check_left(void);
 void soak_check_emptiness(void);
 uint32_t soak_count_files(const char *folder);
@@ -267,7 +268,7 @@ uint32_t soak_list_tree(pid_t pid, pid_t *ret_list, uint32_t size);
 void soak_process_name(pid_t pid, char name[32]);
 pid_t soak_process_parent(pid_t pid);
 pid_t soak_killer_start(void);
-/** The first discrepancy, with what is known of it, and the end of the run. */
+/** Report the first discrepancy with all details, and end the run. */
 void soak_report_failure(void) __attribute__((noreturn));
 /** Print the verdicts and the figures, and exit. */
 void soak_finish(bool passed) __attribute__((noreturn));

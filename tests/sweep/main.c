@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program `sweep`: every operation at every instruction, several at a time.
+ * The program `sweep`: kill each operation at each of its instructions, several at a time.
  *
- * Each row of the table is a job: a process of its own, with a runtime folder of its own, whose
- * output is shown if something failed. What the harness gives to tests is given to them here.
+ * Each row of the table is a job: a process with its own runtime folder. Its output is shown
+ * if a check failed. This file replaces the harness for these processes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,8 +47,8 @@ static struct {
 } options = {.plan = {.at = -1, .pause = -1}, .jobs = 1};
 
 /*
- * What is done when nothing else is asked for: operations of up to 10,000 boundaries wholly,
- * and of all else as much as takes half an hour on two processors.
+ * The default amounts: each boundary of an operation that has at most 10,000, and of the
+ * others as many as half an hour on two processors allows.
  */
 static const struct {
     uint32_t most, scenes;
@@ -89,7 +89,7 @@ void tnt_skip(const char *reason)
 /* Where stderr was before it was a row's. */
 static int report_fd = STDERR_FILENO;
 
-/* What has not been shown yet of what a row printed. */
+/* Show the part of a row's output that has not been shown yet. */
 static void show(struct row *row, int fd)
 {
     char text[4096];
@@ -167,7 +167,7 @@ static void make_folders(void)
     setenv("TENON_SHM_DIR", shm_folder, 1);
 }
 
-/* The parent of all that a row starts, and the one who ends what is left. */
+/* The parent of each process that a row starts. It kills those that are left. */
 static void run_job(struct row *row)
 {
     int status = 0;
@@ -297,7 +297,7 @@ static void print_head(FILE *file, const char *what)
             what);
 }
 
-/* Pairs are summed up by victim: a row for each would be more than anybody reads. */
+/* Pairs are summed up by victim, because a row for each pair would be too many to read. */
 static void print_kind(FILE *file, enum kind kind, const char *what, struct sum *all)
 {
     struct sum part = {0}, line = {0};
@@ -321,7 +321,7 @@ static void print_kind(FILE *file, enum kind kind, const char *what, struct sum 
         print_line(file, "**together**", &part);
 }
 
-/* Rows that are missing, or not whole, are said to be so. @return whether there are none */
+/* Name each row that is missing or incomplete. @return whether there is none */
 static bool print_missing(FILE *file)
 {
     unsigned not_begun = 0, late = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pairs: a victim dies at every instruction while a peer is paused in the middle of an
- * operation of its own. One world serves all: both hold the same tensors, pop the same
- * messages, use the same handle. So what an operation finds may be taken or busy, and that is
+ * Pairs: a victim dies at each instruction while a peer is paused in the middle of its own
+ * operation. All pairs use the same kind of world: both hold the same tensors, pop the same
+ * messages and use the same handle. So an operation may find an object taken or busy, which is
  * no failure.
  *
- * While the peer is paused the survivor reclaims what it can, without a hang, and no count is
- * below its records. Then the peer goes on to its end, and crash_judge() asks all that it asks.
+ * While the peer is paused, the survivor reclaims what it can without a hang, and no count is
+ * below its records. Then the peer continues to its end, and crash_judge() makes its checks.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -234,7 +234,7 @@ unsigned pair_op_count(void) { return sizeof pair_ops / sizeof pair_ops[0]; }
 
 /* ---- a pair ------------------------------------------------------------------------------ */
 
-/* What both leave in the queue, whoever comes first. */
+/* The messages that both leave in the queue, in either order. */
 static struct crash_op op_of(const struct pair_op *victim, const struct pair_op *peer)
 {
     bool needs_dead = victim->needs_dead || peer->needs_dead;

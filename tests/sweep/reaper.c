@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reaper, swept: a victim dies at a kill point of its operation, a member reclaims it and
- * is killed at each of its own instructions, and another one reclaims both.
+ * A sweep of the reaper: a victim dies at a kill point of its operation, a member reclaims it
+ * and is killed at each of its own instructions, and another member reclaims both.
  */
 #include <string.h>
 

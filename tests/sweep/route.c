@@ -13,9 +13,9 @@
 #include "sweep/tracer.h"
 
 /*
- * Who records is another process than who walks. And none of this comes from malloc(): who is
- * killed has a heap that was forked from the sweep's, and must find in it what who was recorded
- * found there, before there were routes.
+ * One process records a run, and other processes follow it, so both share this memory. It does
+ * not come from malloc(): a victim has a copy of the sweep's heap, which must be the same as
+ * when the run was recorded, before there were routes.
  */
 static void *share(size_t size_bytes)
 {
@@ -112,7 +112,8 @@ void trace_route(struct trace *trace)
 
     meet(table, mask - 1, trace->place[0], 0);
     put(&tree, 0);
-    uint32_t last_one = 0; /* what is run in there is in no trace: a run must not cross it */
+    uint32_t last_one =
+        0; /* the trace has no boundaries in there: a run to a breakpoint must not cross it */
     for (uint32_t j = 1; j < count; j++) {
         if (tracer_is_one(trace->place[j - 1]))
             last_one = j;

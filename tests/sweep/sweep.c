@@ -36,7 +36,10 @@ void *sweep_share(size_t size_bytes)
 
 /* ---- in the process of one boundary ------------------------------------------------------ */
 
-/* Who waits for whom on one processor costs a third of what it does on two. */
+/*
+ * Two processes that wait for each other take a third of the time on one processor that they
+ * take on two.
+ */
 static void stay_here(void)
 {
     cpu_set_t set;
@@ -49,8 +52,8 @@ static void stay_here(void)
 }
 
 /*
- * docs/crash.md, the invariant: no count is below its records, and nothing that is recorded is
- * free. Asked while nobody moves.
+ * Check the invariant of docs/crash.md while no process runs: no count is below its records,
+ * and no recorded block is free.
  */
 static void check_counts(const struct crash_world *w)
 {
@@ -127,7 +130,7 @@ static uint32_t most_steps(const struct scene *scene, uint32_t steps)
     return scene->peer != NULL ? MOST_OF_A_PAIR : steps;
 }
 
-/* What is stepped when nobody kills it. */
+/* Run the scene without a kill. */
 static void run_recording(const struct scene *scene, struct trace *trace, uint32_t steps)
 {
     struct crash_world w;
@@ -186,7 +189,7 @@ static int await_verdict(pid_t pid, unsigned seconds)
     return -1;
 }
 
-/* What a boundary prints is shown if it fails. */
+/* The output of a boundary is shown if the boundary fails. */
 static int log_fd = -1;
 
 static void clear_log(void)

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: a sample of the sweep, another one with each seed. The program `sweep` does it wholly.
+ * Tests: a sample of the sweep; each seed gives another sample. The program `sweep` does all
+ * of it.
  *
- * Of every fifth operation some boundaries, spread over all of it; of the costly ones every
- * eighth of these is looked at. With TN_TEST_FULL, of every operation. TN_TEST_SEED says which;
- * each test ends after a minute.
+ * A test sweeps some boundaries of one in five operations, and of one in forty of the costly
+ * ones. With TN_TEST_FULL it takes each operation. TN_TEST_SEED decides which ones. Each test
+ * ends after a minute.
  */
 #include "os/os.h"
 #include "sweep/sweep.h"
 
 enum { SOLO_MOST = 24, CHILD_MOST = 12, REAPER_MOST = 6, PAIR_MOST = 6, PAIRS = 40 };
 
-/* A process keeps one socket for ringing bells: it is there before descriptors are counted. */
+/*
+ * A process keeps a socket with which it rings bells. It is made before a test counts its
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 /* On a machine that is busy the sample is smaller. */
@@ -38,18 +42,22 @@ static struct sweep_plan plan_of(uint32_t most)
                                .end_ns = end_ns};
 }
 
-/* One operation in so many. */
+/* The sample has one operation of this many. */
 static unsigned part_of_all(void) { return tnt_is_full() ? 1 : 5; }
 
-/* Unless it is its turn, as of one in `part`; a costly one takes as long as all others. */
+/*
+ * Leave out an operation unless the seed chooses it, as one in `part`. A costly one takes as
+ * long as all others together, and is chosen less often.
+ */
 static bool is_left_out(const struct crash_op *op, unsigned part)
 {
     return tnt_random_below(part * (op->is_costly ? 8 : 1)) != 0;
 }
 
 /*
- * make test tries few boundaries of each table, chosen anew each time, and of few even most may
- * stray: three of six did. How many stray in all is judged where a table is swept whole.
+ * `make test` tries few boundaries of each table, and other ones each time. Of few boundaries
+ * most may stray: three of six did. The limit for strays applies only where a whole table is
+ * swept.
  */
 static bool is_good(const struct sweep_row *row)
 {
@@ -75,7 +83,7 @@ static void sweep_table(const struct crash_op *table)
     while (table[count].name != NULL)
         count++;
     const struct crash_op *chosen =
-        &table[tnt_random_below(count)]; /* of all, if it is nobody's turn */
+        &table[tnt_random_below(count)]; /* one of them all, if the seed chooses no other */
     for (const struct crash_op *op = table; op->name != NULL && is_time_left(); op++) {
         struct sweep_plan plan = plan_of(SOLO_MOST);
         struct scene scene = {.op = op};

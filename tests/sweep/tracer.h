@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tracer: a process that goes one instruction at a time, and where it has been.
+ * tracer: run a process one instruction at a time, and record the addresses of its
+ * instructions.
  *
  * Nouns: traced (a member that is stepped), place (its next instruction's address), boundary k
  * (the place after k instructions), trace (the places of all boundaries of a run), route (the
@@ -19,9 +20,9 @@
 #include "process/crash.h"
 
 struct traced {
-    pid_t pid;    /* who is stepped */
-    pid_t member; /* our child: the same, or the one that forked it */
-    int end_fd;   /* ends when all that it started has ended */
+    pid_t pid;    /* the stepped process */
+    pid_t member; /* our child: the stepped process, or its parent */
+    int end_fd;   /* reports the end of file when each process that it started has ended */
     uint64_t place;
     bool has_ended; /* nothing is left to step: it exited, or is another program */
     int status;     /* of its end, as of waitpid(); with has_ended */
@@ -29,9 +30,11 @@ struct traced {
 
 /* @return NULL, or why nothing can be stepped here */
 const char *tracer_why_not(void);
-/* Without them the way to each boundary is walked. */
+/*
+ * Whether there are breakpoints. Without them the tracer steps all the way to each boundary.
+ */
 bool tracer_has_breakpoints(void);
-/* Do as where there are none. */
+/* Use no breakpoints. */
 void tracer_only_walk(void);
 
 /*
@@ -42,11 +45,11 @@ void tracer_only_walk(void);
 void tracer_start(struct traced *t, struct crash_world *w, crash_step_fn *step, bool in_child);
 /* One instruction. @return whether there is a next one */
 bool tracer_step(struct traced *t);
-/* Until it comes to a place where it is not now. @return whether it did */
+/* Run until it comes to a place other than its present one. @return whether it came there */
 bool tracer_run_to(struct traced *t, uint64_t place);
-/* Kill it where it is. Returns when all that it started has ended. */
+/* Kill it where it is. Returns when each process that it started has ended. */
 void tracer_kill(struct traced *t);
-/* Let it go on to its end, which must be a good one, and wait for that. */
+/* Let it continue, and wait for its end, which must be an exit with 0. */
 void tracer_finish(struct traced *t);
 
 /* ---- traces ------------------------------------------------------------------------------ */
@@ -63,8 +66,8 @@ struct trace {
 struct trace *trace_make(void);
 struct trace *trace_free(struct trace *trace);
 /*
- * Step to the end, and write down the way. With may_block_ms, a single step that took as long
- * is where the trace ends: it waits for somebody.
+ * Step to the end, and record the places. With may_block_ms, the trace ends at a step that
+ * takes that long, since it waits for another process.
  */
 void trace_record(struct trace *trace, struct traced *t, uint32_t most, unsigned may_block_ms);
 /* Find all routes. pre: recorded */
