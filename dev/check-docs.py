@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check that what the documents name is there: tests, files, rooms, and functions of the API."""
+"""Check that the tests, files, rooms and functions that the documents name exist."""
 
 import pathlib
 import re

@@ -29,7 +29,7 @@ MAX_PARAMETERS = 5
 SYSTEM = re.compile(r"^(sys/(?!single_threaded)|linux/|unistd\.h|fcntl\.h|poll\.h|pthread\.h|threads\.h|sched\.h|dirent\.h)")
 MAY_CALL_SYSTEM = {"src/base/kill_point.c"}
 
-# What tests include behind a door: the file or the folder, what it includes, and why.
+# Includes of tests that are no doors: the file or folder, the headers, and the reason.
 INSIDE = [
     ("tests/model", "process/*.c reaper/*.c queue/*.c queue/*.h share/ticket.h", "the models run the shipped steps"),
     ("tests/fuzz/fuzz_environment.c", "backing/strategy.c", "each input needs the strategy read anew"),
@@ -178,7 +178,7 @@ def check_tenond(rooms):
 
 
 def check_python():
-    """A module that is not installed is missed only by those who installed the package."""
+    """Each module is in meson.build. Only users of an installed package would miss it."""
     build = (ROOT / "python" / "meson.build").read_text(encoding="utf-8")
     for path in sorted((ROOT / "python" / "tenon").rglob("*")):
         name = str(path.relative_to(ROOT / "python"))

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that src/tenon.map, the public headers and a built library agree: check-symbols.py BUILD
 
-The shared library exports what the map lists, which is what the headers declare. The static one
-has no global symbol outside tn_ and tni_. No room but os calls the system, and none prints or ends
-the process. BUILD has no kill points, and no link-time
-optimisation, which nm does not see through.
+The shared library exports the functions that the map lists, which are those that the headers declare. The static
+library has no global symbol that does not begin with tn_ or tni_. Only the room os makes system calls, and no room
+prints or ends the process. BUILD has no kill points and no link-time optimisation, since nm cannot read the objects
+of such a build.
 """
 
 import pathlib

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every kill point of the sources: where it is, and whether docs/crash-tables.md tells of it.
+"""List every kill point of the sources, and check that docs/crash-tables.md describes it.
 
 kill-points.py          print each point, its place, and the tests that name it
-kill-points.py --check  fail if docs/crash-tables.md leaves one out, names one that is not there, or is
-                        wrong about which of them no test names
+kill-points.py --check  fail if docs/crash-tables.md lacks one, names one that does not exist, or is
+                        wrong about the points that no test names
 """
 
 import pathlib

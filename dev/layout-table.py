@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The byte tables of docs/layout.md, from the compiler.
+"""Make the byte tables of docs/layout.md with the compiler.
 
 layout-table.py          print every table
-layout-table.py --check  fail if a table in docs/layout.md is not what would be printed
+layout-table.py --check  fail if a table in docs/layout.md differs from the printed one
 layout-table.py --write  put the tables into docs/layout.md, between their markers
 
-The fields and their comments are read from the sources; offsets and sizes are asked of the
-compiler, by a program that is made of those names, compiled and run.
+The script reads the fields and their comments from the sources. For offsets and sizes it makes a program that prints
+them, compiles it and runs it.
 
 --check also fails if a word whose bits are fields, such as {class:8, index:24}, is documented in
 docs/layout.md or in a source of the library, and is not a row of the table in
@@ -49,7 +49,7 @@ STRUCTS = [
 ]
 # Structs that no header declares: their text goes into the program.
 COPIED = {"handle_head", "packet_head"}
-# What the example of a domain's geometry is made with: the defaults, and 16 GiB.
+# The example of a domain's geometry: the defaults, and a quota of 16 GiB.
 QUOTA_BYTES = 16 << 30
 
 # {name:bits, ...}; in a comment of several lines a star may stand in the middle.
