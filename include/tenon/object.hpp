@@ -2,6 +2,7 @@
 #ifndef TENON_OBJECT_HPP
 #define TENON_OBJECT_HPP
 
+#include <memory>
 #include <string>
 
 #include <tenon/error.hpp>
@@ -12,12 +13,16 @@ namespace tenon
 
 /**
  * What queues, events, semaphores, locks, conditions and barriers have in common. The
- * destructor closes this process's handle. Converts to `tn_object *`, which is `tn_queue *`,
+ * destructor closes this process's handle, or, if popped messages are still leased from it, the
+ * end of the last of these. Converts to `tn_object *`, which is `tn_queue *`,
  * `tn_event *` and so on.
  */
 class object
 {
   public:
+    object(object &&) noexcept = default;
+    object &operator=(object &&) noexcept = default;
+
     operator tn_object *() const &noexcept { return object_.get(); }
     operator tn_object *() const && = delete; /* the object would end before it is used */
 
@@ -39,7 +44,10 @@ class object
     struct by_id {
     };
 
-    explicit object(tn_object *taken) noexcept : object_(taken) {}
+    explicit object(tn_object *taken) : object_(taken, tn_object_close) {}
+
+    /** For what needs the handle for longer than this object may live. */
+    const std::shared_ptr<tn_object> &shared() const noexcept { return object_; }
 
     static tn_object *open_id(tn_domain *domain, int kind, uint64_t id)
     {
@@ -58,7 +66,7 @@ class object
     }
 
   private:
-    detail::owner<tn_object, tn_object_close> object_;
+    std::shared_ptr<tn_object> object_;
 };
 
 } // namespace tenon

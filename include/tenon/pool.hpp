@@ -70,10 +70,18 @@ class pool
     /** Runs in a worker: makes the result of a job. */
     using function = std::function<content(tn_domain *, const job &)>;
 
-    /** tn_pool_create(). With TN_START_SPAWN the program calls serve(), and `run` is empty. */
+    /**
+     * tn_pool_create(). With TN_START_SPAWN the program calls serve(), and `run` is empty.
+     * TN_START_FORKSERVER is refused: the server's children have the memory of this process as
+     * it was before `run` was made.
+     */
     pool(tn_domain *domain, function run, tn_pool_options options = {})
         : work_(std::make_unique<work>())
     {
+        if (options.start == TN_START_FORKSERVER)
+            throw error(TN_ERR_UNSUPPORTED, "a tenon::pool cannot use a fork server, which was "
+                                            "forked before the pool's function was made: use "
+                                            "TN_START_FORK or TN_START_SPAWN");
         options.struct_size = sizeof options;
         work_->run = std::move(run);
         tn_pool *made;
@@ -83,6 +91,7 @@ class pool
     }
 
     operator tn_pool *() const &noexcept { return pool_.get(); }
+    operator tn_pool *() const && = delete; /* the pool would end before it is used */
 
     /** Submit a job. @return its number; throws `timed_out` if there was no room in time */
     uint64_t submit(const content &content, tn_deadline deadline = forever)
@@ -143,7 +152,7 @@ class pool
     }
 
   private:
-    enum { THREW = 1 };
+    enum { THREW = 0x54485257 }; /* "THRW", which no job function in C returns by chance */
 
     /** A worker's copy of the function, and of the last result, which the library borrows. */
     struct work {

@@ -45,12 +45,14 @@ class process
      */
     template <class Run> static process fork(tn_domain *domain, Run &&run, uint32_t flags = 0)
     {
-        using function = std::remove_reference_t<Run>;
+        using given = std::remove_reference_t<Run>;
+        /* A pointer to a function, or a reference to an object. */
+        std::conditional_t<std::is_function_v<given>, given *, given &> held = run;
         tn_process *started;
-        check(
-            tn_process_fork(domain, detail::run_in_child<function>,
-                            const_cast<void *>(static_cast<const void *>(std::addressof(run))),
-                            flags, &started));
+        check(tn_process_fork(
+            domain, detail::run_in_child<std::remove_reference_t<decltype(held)>>,
+            const_cast<void *>(static_cast<const void *>(std::addressof(held))), flags,
+            &started));
         return process(started);
     }
 
@@ -71,6 +73,7 @@ class process
     explicit process(tn_process *taken) noexcept : process_(taken) {}
 
     operator tn_process *() const &noexcept { return process_.get(); }
+    operator tn_process *() const && = delete; /* the child would end before it is used */
 
     int32_t pid() const noexcept { return tn_process_pid(*this); }
 

@@ -26,7 +26,7 @@ class message
 {
   public:
     message(message &&other) noexcept
-        : message_(std::exchange(other.message_, {})), queue_(other.queue_)
+        : message_(std::exchange(other.message_, {})), queue_(std::move(other.queue_))
     {
     }
     message &operator=(message &&other) noexcept
@@ -60,18 +60,29 @@ class message
     /** The seat of the process that pushed the message. */
     uint32_t producer_seat() const noexcept { return message_.producer_seat; }
 
-    /** Say that a leased message was dealt with. The queue must still be open. */
-    void ack() { check(tn_message_ack(queue_, &message_)); }
+    /** Say that a leased message was dealt with, so that it does not come again. */
+    void ack() { check(tn_message_ack(leased_from(), &message_)); }
 
-    /** Give a leased message back: a consumer gets it again. The queue must still be open. */
-    void give_back() { check(tn_message_return(queue_, &message_)); }
+    /** Give a leased message back: a consumer gets it again. */
+    void give_back() { check(tn_message_return(leased_from(), &message_)); }
 
   private:
     friend class queue;
-    message(tn_message popped, tn_queue *queue) noexcept : message_(popped), queue_(queue) {}
+    message(tn_message popped, const std::shared_ptr<tn_queue> &queue) noexcept
+        : message_(popped), queue_(popped.lease != 0 ? queue : nullptr)
+    {
+    }
+
+    tn_queue *leased_from() const
+    {
+        if (queue_ == nullptr)
+            throw error(TN_ERR_STALE, "the message is not leased: its queue was made without "
+                                      "TN_QUEUE_LEASE, or the message was moved away");
+        return queue_.get();
+    }
 
     tn_message message_;
-    tn_queue *queue_;
+    std::shared_ptr<tn_queue> queue_; /* keeps the queue open while the message is leased */
 };
 
 /** A bounded queue of messages. Any number of threads may use one object. */
@@ -122,7 +133,7 @@ class queue : public object
         tn_message popped;
         if (!check_in_time(tn_queue_pop(*this, deadline, &popped)))
             return std::nullopt;
-        return message(popped, *this);
+        return message(popped, shared());
     }
 
     /** Pop a message that is one tensor. @return nothing: none came in time */

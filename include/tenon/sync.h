@@ -25,10 +25,13 @@ typedef tn_object tn_lock;
 typedef tn_object tn_condition;
 typedef tn_object tn_barrier;
 
-enum {
-    /** One waiter passes for each set. */
-    TN_EVENT_AUTO_RESET = 1u << 8
-};
+/*
+ * Flags of a kind are macros: C++20 warns of a bitwise or of two enumerations, and these go
+ * with TN_OPEN_*.
+ */
+
+/** One waiter passes for each set. */
+#define TN_EVENT_AUTO_RESET (1u << 8)
 /**
  * Open an event, made unset. Waiters pass while it is set.
  * @param flags  TN_OPEN_*, TN_EVENT_*
@@ -47,12 +50,10 @@ TN_API bool tn_event_is_set(const tn_event *event);
  */
 TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 
-enum {
-    /** Permits belong to the process that acquired them: those of a dead process come back. */
-    TN_SEMAPHORE_OWNED = 1u << 8,
-    /** With OWNED: a process without a permit may release one that another process holds. */
-    TN_SEMAPHORE_ANY_RELEASES = 1u << 9
-};
+/** Permits belong to the process that acquired them: those of a dead process come back. */
+#define TN_SEMAPHORE_OWNED (1u << 8)
+/** With OWNED: a process without a permit may release one that another process holds. */
+#define TN_SEMAPHORE_ANY_RELEASES (1u << 9)
 /**
  * Open a semaphore, made with `permits` permits. An owned semaphore gets the permits of a dead
  * process back, and refuses a release by a process that holds none (with ANY_RELEASES: while no

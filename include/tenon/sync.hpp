@@ -84,7 +84,10 @@ class mutex : public object
     }
     void lock() { acquire(forever); }
     bool try_lock() { return acquire(now); }
-    void unlock() { check(tn_lock_release(*this)); }
+    /** Release the lock; throws if this thread does not hold it. */
+    void release() { check(tn_lock_release(*this)); }
+    /** The same for std::lock_guard, whose destructor must not throw: it reports nothing. */
+    void unlock() noexcept { (void)!tn_lock_release(*this); }
 
     /**
      * Of the thread that holds the lock: whether the owner before it died while it held the

@@ -4,6 +4,7 @@
 #include "tap.hpp"
 
 #include <csignal>
+#include <cstdlib>
 #include <mutex>
 
 #include <tenon/tenon.hpp>
@@ -237,6 +238,32 @@ TEST(a_lease_that_is_given_back_comes_again)
     EXPECT(!queue.pop(tenon::now));
 }
 
+TEST(a_leased_message_may_outlive_its_queue)
+{
+    world world;
+    std::optional<tenon::message> leased;
+    {
+        tn_queue_options options = {};
+        options.policy = TN_QUEUE_LEASE;
+        tenon::queue queue(world, "jobs", options);
+        EXPECT(queue.push(tenon::content{"job", {}}));
+        leased = queue.pop();
+    }
+    tenon::message moved = std::move(*leased);
+    EXPECT_STATUS(TN_ERR_STALE, leased->ack());
+    moved.ack();
+}
+
+TEST(a_message_without_a_lease_cannot_be_acknowledged)
+{
+    world world;
+    tenon::queue queue(world);
+    EXPECT(queue.push(tenon::content{"x", {}}));
+    auto message = queue.pop();
+    EXPECT_STATUS(TN_ERR_STALE, message->ack());
+    EXPECT_STATUS(TN_ERR_STALE, message->give_back());
+}
+
 TEST(a_child_writes_the_tensor_of_its_parent)
 {
     world world;
@@ -246,6 +273,16 @@ TEST(a_child_writes_the_tensor_of_its_parent)
     EXPECT(tensor.data<float>()[5] == 42);
     auto coded = tenon::process::fork(world, [] { return 3; });
     EXPECT(coded.wait()->exit_code == 3);
+}
+
+static int seven() { return 7; }
+
+TEST(a_child_may_be_a_plain_function_or_move_only)
+{
+    world world;
+    EXPECT(tenon::process::fork(world, seven).wait()->exit_code == 7);
+    auto eight = [number = std::make_unique<int>(8)] { return *number; };
+    EXPECT(tenon::process::fork(world, eight).wait()->exit_code == 8);
 }
 
 TEST(what_a_child_throws_arrives_as_its_message)
@@ -303,6 +340,18 @@ TEST(a_lock_guard_takes_a_mutex_and_a_death_is_told)
     EXPECT(child.wait()->signal == SIGKILL);
     std::unique_lock<tenon::mutex> guard(mutex);
     EXPECT(mutex.was_recovered());
+}
+
+TEST(a_lock_guard_in_a_forked_child_does_not_end_it)
+{
+    world world;
+    tenon::mutex mutex(world);
+    std::lock_guard<tenon::mutex> guard(mutex);
+    auto child = tenon::process::fork(world, [&] {
+        EXPECT_STATUS(TN_ERR_INVALID, mutex.release());
+        std::lock_guard<tenon::mutex> not_held(mutex, std::adopt_lock);
+    });
+    EXPECT(child.wait()->exit_code == 0);
 }
 
 TEST(a_condition_wakes_a_waiter)
@@ -405,6 +454,46 @@ TEST(a_pool_gives_results_and_names_failed_jobs)
     EXPECT_STATUS(TN_ERR_CLOSED, pool.submit({}));
 }
 
+static int return_one(tn_domain *, const tn_pool_job *, tn_message *ret_result, void *)
+{
+    ret_result->bytes = "seven";
+    ret_result->size_bytes = 5;
+    return 1;
+}
+
+TEST(a_pool_gives_the_status_of_a_function_in_c)
+{
+    world world;
+    const char *const argv[] = {"/proc/self/exe", nullptr};
+    const char *const environment[] = {"TNT_ROLE=worker", nullptr};
+    tn_pool_options options = {};
+    options.workers = 1;
+    options.start = TN_START_SPAWN;
+    options.argv = argv;
+    options.environment = environment;
+    tenon::pool pool(world, nullptr, options);
+    auto result = pool.fetch(pool.submit({}));
+    EXPECT(result->status == 1 && result->content.bytes == "seven");
+}
+
+TEST(a_pool_refuses_a_fork_server)
+{
+    world world;
+    tn_pool_options options = {};
+    options.start = TN_START_FORKSERVER;
+    auto run = [](tn_domain *, const tenon::job &) { return tenon::content{}; };
+    EXPECT_STATUS(TN_ERR_UNSUPPORTED, tenon::pool(world, run, options));
+}
+
+TEST(flags_of_a_kind_go_with_those_of_an_open)
+{
+    world world;
+    tenon::event event(world, "set", TN_OPEN_NEW | TN_EVENT_AUTO_RESET);
+    tenon::semaphore permits(world, 1, nullptr, TN_SEMAPHORE_OWNED | TN_OPEN_NEW);
+    event.set();
+    EXPECT(event.wait() && !event.is_set() && permits.count() == 1);
+}
+
 TEST(an_error_has_its_status_and_its_sentence)
 {
     try {
@@ -416,4 +505,11 @@ TEST(an_error_has_its_status_and_its_sentence)
     }
 }
 
-int main() { return tap::run_all(); }
+/* A worker of a_pool_gives_the_status_of_a_function_in_c. */
+static int serve()
+{
+    auto domain = tenon::domain::inherit();
+    return tn_pool_serve(domain, return_one, nullptr) == 0 ? 0 : 1;
+}
+
+int main() { return getenv("TNT_ROLE") != nullptr ? serve() : tap::run_all(); }

@@ -5,6 +5,9 @@ pub const TN_VERSION_MAJOR: u32 = 0;
 pub const TN_VERSION_MINOR: u32 = 1;
 pub const TN_VERSION_PATCH: u32 = 0;
 pub const TN_STORAGE_MAGIC: &[u8; 9usize] = b"TENONSTO\0";
+pub const TN_EVENT_AUTO_RESET: u32 = 256;
+pub const TN_SEMAPHORE_OWNED: u32 = 256;
+pub const TN_SEMAPHORE_ANY_RELEASES: u32 = 512;
 pub type size_t = ::std::os::raw::c_ulong;
 pub type __uint8_t = ::std::os::raw::c_uchar;
 pub type __uint16_t = ::std::os::raw::c_ushort;
@@ -1506,8 +1509,6 @@ pub type tn_semaphore = tn_object;
 pub type tn_lock = tn_object;
 pub type tn_condition = tn_object;
 pub type tn_barrier = tn_object;
-pub const TN_EVENT_AUTO_RESET: _bindgen_ty_30 = 256;
-pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_event_open(
         domain: *mut tn_domain,
@@ -1528,9 +1529,6 @@ extern "C" {
 extern "C" {
     pub fn tn_event_wait(event: *mut tn_event, deadline: tn_deadline) -> ::std::os::raw::c_int;
 }
-pub const TN_SEMAPHORE_OWNED: _bindgen_ty_31 = 256;
-pub const TN_SEMAPHORE_ANY_RELEASES: _bindgen_ty_31 = 512;
-pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_semaphore_open(
         domain: *mut tn_domain,
@@ -1552,8 +1550,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_32 = 1;
-pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_30 = 1;
+pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,
