@@ -111,8 +111,9 @@ int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes)
 {
     uint32_t code = TN_DTYPE_CODE(dtype), bits = TN_DTYPE_BITS(dtype), bytes = bits / 8;
     if (TNI_UNLIKELY(code >= TNI_COUNT(widths) || bits % 8 != 0 || bytes > 16 ||
-                     (widths[code] >> bytes & 1) == 0 || TN_DTYPE_LANES(dtype) == 0))
-        return refuse(dtype);
+                     (widths[code] >> bytes & 1) == 0 || TN_DTYPE_LANES(dtype) == 0 ||
+                     ret_bytes == NULL))
+        return ret_bytes == NULL ? tni_fail_null("ret_bytes") : refuse(dtype);
     *ret_bytes = (size_t)bytes * TN_DTYPE_LANES(dtype);
     return 0;
 }
@@ -122,6 +123,8 @@ int tn_dtype_name(tn_dtype dtype, char *name, size_t size_bytes)
     char text[TNI_DTYPE_NAME_BYTES];
     const struct dtype_name *found = TN_DTYPE_LANES(dtype) != 0 ? find(dtype) : NULL;
 
+    if (name == NULL)
+        return tni_fail_null("name");
     if (found == NULL)
         return refuse(dtype);
     if (TN_DTYPE_LANES(dtype) == 1)
@@ -159,7 +162,9 @@ static bool parse_lanes(const char *text, uint16_t *ret_lanes)
 
 int tn_dtype_parse(const char *name, tn_dtype *ret_dtype)
 {
-    for (size_t i = 0; name != NULL && i < TNI_COUNT(names); i++) {
+    if (name == NULL || ret_dtype == NULL)
+        return tni_fail_null(name == NULL ? "name" : "ret_dtype");
+    for (size_t i = 0; i < TNI_COUNT(names); i++) {
         size_t length = strlen(names[i].name);
         uint16_t lanes;
         if (strncmp(name, names[i].name, length) == 0 && parse_lanes(name + length, &lanes)) {
@@ -167,8 +172,7 @@ int tn_dtype_parse(const char *name, tn_dtype *ret_dtype)
             return 0;
         }
     }
-    return tni_fail(TN_ERR_INVALID, "no element type has the name '%s'",
-                    name != NULL ? name : "");
+    return tni_fail(TN_ERR_INVALID, "no element type has the name '%s'", name);
 }
 
 void tni_dtype_describe(tn_dtype dtype, char text[TNI_DTYPE_NAME_BYTES])
