@@ -45,10 +45,14 @@ static int read_options(const char *name, const tn_domain_options *options,
     if (status != 0)
         return status;
     if (o.reserved != 0 || (o.flags & ~(uint32_t)TN_DOMAIN_NO_MANAGER) != 0)
-        return tni_fail(TN_ERR_INVALID, "domain flags %x", o.flags);
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_domain_options has the flags %#x, of which some do not exist, or a "
+                        "reserved field that is not 0",
+                        o.flags);
     if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID,
-                        "a named domain needs tenond, which gives out the name");
+                        "a domain with a name cannot have TN_DOMAIN_NO_MANAGER: tenond keeps "
+                        "the name");
     struct tni_segment_options s = {.name = name != NULL ? name : "",
                                     .seats = o.seats != 0 ? o.seats : 256,
                                     .blocks = o.blocks != 0 ? o.blocks : 1u << 20,
@@ -193,15 +197,18 @@ static int open_domain(const char *name, const tn_domain_options *options, uint3
                        tn_domain **ret_domain)
 {
     if (ret_domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_open: NULL argument");
+        return tni_fail_null("ret_domain");
     if ((flags & ~(uint32_t)(TN_OPEN_EXISTING | TN_OPEN_NEW)) != 0 ||
         flags == (TN_OPEN_EXISTING | TN_OPEN_NEW))
-        return tni_fail(TN_ERR_INVALID, "tn_domain_open: flags %#x", flags);
+        return tni_fail(TN_ERR_INVALID,
+                        "the flags of tn_domain_open are %#x: 0, TN_OPEN_EXISTING or "
+                        "TN_OPEN_NEW is allowed",
+                        flags);
     if (flags == TN_OPEN_EXISTING)
-        return name != NULL ? join(name, ret_domain)
-                            : tni_fail(TN_ERR_INVALID,
-                                       "tn_domain_open: without a name there is no domain to "
-                                       "join");
+        return name != NULL
+                   ? join(name, ret_domain)
+                   : tni_fail(TN_ERR_INVALID, "the name is NULL, but tn_domain_open with "
+                                              "TN_OPEN_EXISTING needs one");
     if (flags == TN_OPEN_NEW || name == NULL)
         return create(name, options, ret_domain);
     return join_or_create(name, options, ret_domain);
@@ -227,7 +234,7 @@ int tn_domain_inherit(tn_domain **ret_domain)
     int control_fd, arena_fd;
     tn_domain *d;
     if (ret_domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_inherit: NULL argument");
+        return tni_fail_null("ret_domain");
     /* What the variable names is closed only once it proved to be a domain. */
     int status = tni_process_parse_pass(getenv(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
     if (status != 0 || (status = join_descriptors(control_fd, arena_fd, &d)) != 0)
@@ -243,7 +250,7 @@ int tn_domain_inherit(tn_domain **ret_domain)
 int tn_domain_pass(tn_domain *d, char *value, size_t size_bytes)
 {
     if (d == NULL || value == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_pass: NULL argument");
+        return tni_fail_null(d == NULL ? "the domain" : "value");
     return tni_process_pass(d, value, size_bytes);
 }
 
@@ -259,7 +266,7 @@ tn_domain *tn_domain_close(tn_domain *d)
 int tn_domain_get_info(const tn_domain *d, tn_domain_info *ret_info)
 {
     if (d == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain is NULL");
+        return tni_fail_null("the domain");
     const struct tni_header *header = d->segment.header;
     bool has_seat = tni_process_has_seat(d);
     tn_domain_info info = {.name = d->segment.name,
@@ -278,7 +285,7 @@ int tn_domain_get_info(const tn_domain *d, tn_domain_info *ret_info)
 
 static int check(const tn_domain *d)
 {
-    return d != NULL ? tni_process_check(d) : tni_fail(TN_ERR_INVALID, "the domain is NULL");
+    return d != NULL ? tni_process_check(d) : tni_fail_null("the domain");
 }
 
 bool tn_domain_has_member(const tn_domain *d, uint64_t member)
@@ -328,7 +335,9 @@ int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
     if (status != 0)
         return status;
     if (quota_bytes > d->segment.geometry.quota_limit_bytes)
-        return tni_fail(TN_ERR_INVALID, "the domain was made for at most %llu bytes",
+        return tni_fail(TN_ERR_INVALID,
+                        "a quota of %llu bytes is too large: the domain was made with %llu",
+                        (unsigned long long)quota_bytes,
                         (unsigned long long)d->segment.geometry.quota_limit_bytes);
     atomic_store(&d->segment.header->quota_bytes, quota_bytes);
     tni_alloc_wake(d);

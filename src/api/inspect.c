@@ -26,7 +26,7 @@ int tn_inspector_open(const char *name, tn_inspector **ret_inspector)
     int control_fd, arena_fd;
 
     if (ret_inspector == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspector_open: ret_inspector is NULL");
+        return tni_fail_null("ret_inspector");
     int status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);
     if (status != 0)
         return status;

@@ -255,7 +255,7 @@ static void find_seats(struct scan *scan, uint32_t limit)
 int tn_inspect_blocks(tn_inspector *inspector, tn_block_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_blocks: an argument is NULL");
+        return tni_fail_null(inspector == NULL ? "the inspector" : "each");
     const struct tni_segment *s = &inspector->segment;
     uint32_t limit = tni_seat_limit(s);
     uint64_t tally_bytes = (uint64_t)s->geometry.total_blocks * sizeof(struct tally);

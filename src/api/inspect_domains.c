@@ -110,7 +110,7 @@ static int report_other(const struct tni_found *found, void *context)
 int tn_inspect_domains(tn_domain_entry_fn *each, void *context)
 {
     if (each == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_domains: each is NULL");
+        return tni_fail_null("each");
     return tni_inspect_for_each_segment(report_domain, report_other,
                                         &(struct domains){.each = each, .context = context});
 }

@@ -75,7 +75,7 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
 int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_objects: an argument is NULL");
+        return tni_fail_null(inspector == NULL ? "the inspector" : "each");
     const struct tni_segment *s = &inspector->segment;
     uint32_t limit = tni_object_limit(s);
     int stop = 0;

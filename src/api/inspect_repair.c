@@ -26,7 +26,7 @@ int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, vo
     tn_domain *domain;
 
     if (inspector == NULL)
-        return tni_fail(TN_ERR_INVALID, "the inspector is NULL");
+        return tni_fail_null("the inspector");
     if (!repair) {
         struct tni_audit_report report = {.each = each, .context = context};
         int found = tni_audit(&inspector->segment, NULL, false, &report);

@@ -68,7 +68,7 @@ static int32_t manager_pid(const struct tni_segment *s)
 int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
 {
     if (inspector == NULL)
-        return tni_fail(TN_ERR_INVALID, "the inspector is NULL");
+        return tni_fail_null("the inspector");
     int status = tni_check_struct("tn_domain_stat", ret_stat, sizeof *ret_stat);
     if (status != 0)
         return status;
@@ -139,7 +139,7 @@ static const char *state_name(const struct tni_segment *s, uint32_t seat, uint64
 int tn_inspect_seats(tn_inspector *inspector, tn_seat_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_seats: an argument is NULL");
+        return tni_fail_null(inspector == NULL ? "the inspector" : "each");
     const struct tni_segment *s = &inspector->segment;
     uint32_t limit = tni_seat_limit(s);
     uint64_t now = tni_os_shared_ns();

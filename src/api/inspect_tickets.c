@@ -24,7 +24,7 @@ static int report(const tn_ticket_entry *ticket, void *context)
 int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_tickets: an argument is NULL");
+        return tni_fail_null(inspector == NULL ? "the inspector" : "each");
     const struct tni_segment *s = &inspector->segment;
     return tni_ticket_for_each(s, report,
                                &(struct list){.s = s, .each = each, .context = context});

@@ -135,11 +135,10 @@ static int check_and_copy(const tn_tensor *target, const struct tni_attributes *
 
 int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source)
 {
-    int status = tni_tensor_check(target);
-    if (status != 0 || (status = tni_tensor_check(source)) != 0)
-        return status;
+    if (target == NULL || source == NULL)
+        return tni_fail_null(target == NULL ? "target" : "source");
     struct tni_attributes *from = tni_attributes_hold(source), *made;
-    status = check_and_copy(target, from, &made);
+    int status = check_and_copy(target, from, &made);
     tni_attributes_drop(from);
     if (status == 0)
         tni_attributes_replace(target, made);

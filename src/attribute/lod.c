@@ -108,8 +108,8 @@ static int measure(const tn_tensor *t, uint32_t levels, const uint32_t *counts,
     if (status != 0)
         return status;
     if (counts == NULL || offsets == NULL)
-        return tni_fail(TN_ERR_INVALID,
-                        "counts or offsets is NULL, but there are %u levels of detail", levels);
+        return tni_fail(TN_ERR_INVALID, "%s is NULL, but there are %u levels of detail",
+                        counts == NULL ? "counts" : "offsets", levels);
     uint64_t bytes = offsets_at(levels);
     for (uint32_t i = 0; i < levels; i++) {
         if ((status = check_count(i, counts[i])) != 0)

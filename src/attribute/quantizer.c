@@ -90,7 +90,8 @@ int tn_tensor_set_quantizer(tn_tensor *t, const tn_quantizer *q)
     if ((status = check_type(t)) != 0 || (status = check_wire(t, &w)) != 0)
         return status;
     if (q->count > 0 && (q->scales == NULL || q->zero_points == NULL))
-        return tni_fail(TN_ERR_INVALID, "scales or zero_points of a quantizer is NULL");
+        return tni_fail(TN_ERR_INVALID, "%s of the quantizer is NULL",
+                        q->scales == NULL ? "scales" : "zero_points");
     status = tni_attribute_begin(t, TNI_ATTRIBUTE_QUANTIZER,
                                  tni_attribute_find(t, TNI_ATTRIBUTE_QUANTIZER),
                                  sizeof w + (uint64_t)q->count * ENTRY_BYTES, &edit);

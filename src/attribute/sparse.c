@@ -199,7 +199,7 @@ static int check_together(tn_tensor *const *parts, const struct whole *w)
 static int read_sparse(const tn_sparse *s, struct whole *ret_whole)
 {
     if (s == NULL)
-        return tni_fail(TN_ERR_INVALID, "the sparse tensor is NULL");
+        return tni_fail_null("sparse");
     if (s->ndim < 0 || s->ndim > TN_MAX_NDIM || s->part_count > MAX_PARTS)
         return tni_fail(TN_ERR_INVALID, "a sparse tensor cannot have %d axes in %u parts",
                         s->ndim, s->part_count);
@@ -318,12 +318,13 @@ int tni_attributes_check_all_parts(tn_tensor *const *tensors, uint32_t count)
 int tn_sparse_find(tn_tensor *const *tensors, uint32_t count, tn_sparse *ret_sparse)
 {
     struct whole w;
-    int status = tni_tensor_check_result(ret_sparse);
+    int status = tni_tensor_check_result(ret_sparse, "ret_sparse");
     if (status != 0)
         return status;
-    if (tensors == NULL || count == 0)
-        return tni_fail(TN_ERR_INVALID,
-                        "tensors is NULL or count is 0: there is no sparse tensor to find");
+    if (tensors == NULL)
+        return tni_fail_null("tensors");
+    if (count == 0)
+        return tni_fail(TN_ERR_INVALID, "count is 0: there is no sparse tensor to find");
     for (uint32_t i = 0; i < TNI_MIN(count, MAX_PARTS) && status == 0; i++)
         status = tni_tensor_check(tensors[i]);
     if (status != 0)

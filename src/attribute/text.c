@@ -257,7 +257,8 @@ int tn_tensor_set_metadata(tn_tensor *t, const char *key, const void *bytes, siz
     if (status != 0)
         return status;
     if (key == NULL || key[0] == '\0')
-        return tni_fail(TN_ERR_INVALID, "the metadata key is NULL or empty");
+        return tni_fail(TN_ERR_INVALID, "the metadata key is %s",
+                        key == NULL ? "NULL" : "empty");
     if ((status = check_text("the metadata key", key, SIZE_MAX, KEY_MAX_BYTES, &length)) != 0 ||
         (status = begin_metadata(t, key, length, (struct value){bytes, size_bytes}, &edit)) !=
             0)
@@ -296,7 +297,7 @@ int tn_tensor_for_each_metadata(const tn_tensor *t, tn_metadata_fn *each, void *
 {
     int status = tni_tensor_check(t);
     if (status == 0 && each == NULL)
-        status = tni_fail(TN_ERR_INVALID, "the function to call is NULL");
+        status = tni_fail_null("each");
     if (status != 0)
         return status;
     const struct tni_attribute *a = tni_attribute_find(t, TNI_ATTRIBUTE_METADATA);

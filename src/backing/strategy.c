@@ -27,7 +27,7 @@ static uint32_t find(const char *name)
 int tn_strategy_parse(const char *name, uint32_t *ret_strategy)
 {
     if (name == NULL || ret_strategy == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_strategy_parse: NULL argument");
+        return tni_fail_null(name == NULL ? "name" : "ret_strategy");
     uint32_t strategy = find(name);
     for (size_t i = 0; strategy == TN_STRATEGY_DEFAULT && i < TNI_COUNT(absent); i++)
         if (strcmp(name, absent[i]) == 0)

@@ -65,6 +65,8 @@ static inline int tni_negative(int status)
 #define tni_fail(...)       tni_negative(tni_fail(__VA_ARGS__))
 #define tni_fail_errno(...) tni_negative(tni_fail_errno(__VA_ARGS__))
 #define tni_fail_plain(...) tni_negative(tni_fail_plain(__VA_ARGS__))
+/** Fail because the argument `name` of a public function is NULL. */
+#define tni_fail_null(name) tni_fail(TN_ERR_INVALID, "%s is NULL", name)
 /** Set what tn_error_peer() returns in this thread: the process whose death is the error. */
 void tni_set_peer(uint32_t seat, int32_t pid);
 

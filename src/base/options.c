@@ -38,8 +38,8 @@ int tni_take_options(const char *what, const void *given, size_t known_bytes, vo
 int tni_check_struct(const char *what, const void *ret, size_t known_bytes)
 {
     size_t stated_bytes;
-    if (ret == NULL)
-        return tni_fail(TN_ERR_INVALID, "the %s to fill in is NULL", what);
+    if (ret == NULL) /* The parameter for a tn_domain_info is ret_info, and so on. */
+        return tni_fail(TN_ERR_INVALID, "ret%s is NULL", strrchr(what, '_'));
     memcpy(&stated_bytes, ret, sizeof stated_bytes);
     return check_size(what, stated_bytes, known_bytes);
 }

@@ -161,10 +161,11 @@ int tn_object_name(const tn_object *handle, char *name, size_t size_bytes)
     int status = tni_object_check_slow(handle, 0);
     if (status != 0)
         return status;
-    if (name == NULL || size_bytes < TNI_OBJECT_NAME_BYTES)
-        return tni_fail(TN_ERR_INVALID,
-                        "a name needs room for %d bytes, and the caller gave %zu",
-                        TNI_OBJECT_NAME_BYTES, name != NULL ? size_bytes : 0);
+    if (name == NULL)
+        return tni_fail_null("name");
+    if (size_bytes < TNI_OBJECT_NAME_BYTES)
+        return tni_fail(TN_ERR_INVALID, "a name needs room for %d bytes, but size_bytes is %zu",
+                        TNI_OBJECT_NAME_BYTES, size_bytes);
     memcpy(name, handle->object->name, TNI_OBJECT_NAME_BYTES);
     name[TNI_OBJECT_NAME_BYTES - 1] = 0;
     return (int)strlen(name);

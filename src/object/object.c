@@ -177,14 +177,20 @@ int tni_object_open(const char *function, struct tn_domain *d,
                     struct tn_object **ret_handle)
 {
     struct tn_object *handle = NULL;
-    if (d == NULL || ret_handle == NULL)
-        return tni_fail(TN_ERR_INVALID, "%s: NULL argument", function);
+    if (d == NULL)
+        return tni_fail_null("the domain");
+    if (ret_handle == NULL)
+        return tni_fail(TN_ERR_INVALID, "ret_%s is NULL", spec->kind->name);
     if ((flags & ~(uint32_t)(TN_OPEN_EXISTING | TN_OPEN_NEW)) != 0 ||
         flags == (TN_OPEN_EXISTING | TN_OPEN_NEW))
-        return tni_fail(TN_ERR_INVALID, "%s: flags %#x", function, flags);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the flags of %s are %#x: 0, TN_OPEN_EXISTING or TN_OPEN_NEW is allowed", function,
+            flags);
     if (spec->name == NULL && flags == TN_OPEN_EXISTING)
         return tni_fail(TN_ERR_INVALID,
-                        "%s: without a name, an object that exists is opened by its id",
+                        "the name is NULL, but %s with TN_OPEN_EXISTING needs one: "
+                        "tn_object_open_id() opens an object without a name",
                         function);
     int status = tni_process_check(d);
     if (status == 0 && spec->name != NULL)
@@ -204,9 +210,9 @@ int tn_object_open_id(tn_domain *d, int kind, uint64_t id, tn_object **ret_objec
 {
     struct tn_object *handle = NULL;
     if (d == NULL || ret_object == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_object_open_id: NULL argument");
+        return tni_fail_null(d == NULL ? "the domain" : "ret_object");
     if (kind < 0 || kind >= TNI_OBJECT_KINDS)
-        return tni_fail(TN_ERR_INVALID, "tn_object_open_id: kind %d", kind);
+        return tni_fail(TN_ERR_INVALID, "no kind of object has the number %d", kind);
     int status = tni_process_check(d);
     if (status == 0)
         status = open_existing(d, NULL, id, (uint32_t)kind, &handle);

@@ -202,10 +202,10 @@ static int check_message(const struct tni_queue *q, const tn_message *m)
                         m->tensor_count, TN_MESSAGE_MAX_TENSORS);
     if ((m->tensor_count != 0 && m->tensors == NULL) ||
         (m->size_bytes != 0 && m->bytes == NULL))
-        return tni_fail(
-            TN_ERR_INVALID,
-            "the message has %u tensors and %zu bytes, and a pointer to them is NULL",
-            m->tensor_count, m->size_bytes);
+        return tni_fail(TN_ERR_INVALID,
+                        "%s of the message is NULL, but tensor_count is %u and size_bytes %zu",
+                        m->tensor_count != 0 && m->tensors == NULL ? "tensors" : "bytes",
+                        m->tensor_count, m->size_bytes);
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         if (m->tensors[i] == NULL)
             return tni_fail(TN_ERR_INVALID, "tensor %u of the message is NULL", i);

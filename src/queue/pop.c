@@ -76,7 +76,7 @@ int tn_queue_pop(tn_queue *queue, tn_deadline deadline, tn_message *ret_message)
 {
     struct tni_queue *q = tni_queue_of(queue);
     if (ret_message == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
+        return tni_fail_null("ret_message");
     if (has_nothing(q, deadline.ns))
         return tni_queue_fail_not_ready();
     return pop_message(q, deadline.ns, ret_message);
@@ -117,7 +117,7 @@ int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline, tn_tensor **ret_t
 {
     struct tni_queue *q = tni_queue_of(queue);
     if (q == NULL || ret_tensor == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_pop_tensor: NULL argument");
+        return tni_fail_null(q == NULL ? "the queue" : "ret_tensor");
     if (TNI_LIKELY(tni_queue_may_use_ring(q, TN_CONSUMER) && q->policy != TN_QUEUE_LEASE)) {
         struct tni_seen seen = tni_ring_see(q);
         if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
@@ -139,12 +139,13 @@ static int pop_next(struct tni_queue *q, tn_message *ret_message)
 int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                       tn_message *ret_messages)
 {
-    if (count == 0 || count > INT32_MAX || ret_messages == NULL)
-        return count == 0 ? 0
-                          : tni_fail(TN_ERR_INVALID,
-                                     "tn_queue_pop_many: the list of %u messages is NULL or "
-                                     "too long",
-                                     count);
+    if (count == 0)
+        return 0;
+    if (ret_messages == NULL)
+        return tni_fail_null("ret_messages");
+    if (count > INT32_MAX)
+        return tni_fail(TN_ERR_INVALID, "count is %u: tn_queue_pop_many() pops at most %d",
+                        count, INT32_MAX);
     int status = tn_queue_pop(queue, deadline, &ret_messages[0]);
     if (status != 0)
         return status;

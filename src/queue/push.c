@@ -46,9 +46,11 @@ static int push_once(struct tni_queue *q, const tn_message *message, uint32_t fl
     struct tni_parcel parcel;
     bool move = (flags & TN_PUSH_MOVE) != 0;
     if (message == NULL || (flags & ~(uint32_t)TN_PUSH_MOVE) != 0)
-        return tni_fail(TN_ERR_INVALID,
-                        "tn_queue_push: the message is NULL, or the flags %#x are not known",
-                        flags);
+        return message == NULL ? tni_fail_null("the message")
+                               : tni_fail(TN_ERR_INVALID,
+                                          "the flags of a push are %#x: 0 or TN_PUSH_MOVE is "
+                                          "allowed",
+                                          flags);
     int status = tni_queue_begin(q, TN_PRODUCER);
     if (status == 0)
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
@@ -104,6 +106,8 @@ int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
         if (TNI_LIKELY(status <= 0))
             return status;
     }
+    if (tensor == NULL)
+        return tni_fail_null("the tensor");
     tn_message message = {.tensors = &tensor, .tensor_count = 1};
     return tn_queue_push(queue, &message, flags, deadline);
 }
@@ -111,12 +115,13 @@ int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
 int tn_queue_push_many(tn_queue *queue, const tn_message *messages, uint32_t count,
                        uint32_t flags, tn_deadline deadline)
 {
-    if (count == 0 || count > INT32_MAX || messages == NULL)
-        return count == 0 ? 0
-                          : tni_fail(TN_ERR_INVALID,
-                                     "tn_queue_push_many: the list of %u messages is NULL or "
-                                     "too long",
-                                     count);
+    if (count == 0)
+        return 0;
+    if (messages == NULL)
+        return tni_fail_null("messages");
+    if (count > INT32_MAX)
+        return tni_fail(TN_ERR_INVALID, "count is %u: tn_queue_push_many() pushes at most %d",
+                        count, INT32_MAX);
     int status = tn_queue_push(queue, &messages[0], flags, deadline);
     if (status != 0)
         return status;

@@ -37,10 +37,11 @@ static int find_ready(tn_queue *const *queues, uint32_t count)
 
 int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadline)
 {
-    if (queues == NULL || count == 0 || count > INT32_MAX)
-        return tni_fail(TN_ERR_INVALID,
-                        "tn_queue_wait_any: the list of %u queues is NULL, empty or too long",
-                        count);
+    if (queues == NULL)
+        return tni_fail_null("queues");
+    if (count == 0 || count > INT32_MAX)
+        return tni_fail(TN_ERR_INVALID, "count is %u: tn_queue_wait_any() takes 1 to %d queues",
+                        count, INT32_MAX);
     for (uint32_t i = 0; i < count; i++) {
         int status = tni_queue_begin(tni_queue_of(queues[i]), TN_CONSUMER);
         if (status != 0)
@@ -110,7 +111,7 @@ int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
 {
     int fd;
     if (d == NULL || ret_fd == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_poll_fd: NULL argument");
+        return tni_fail_null(d == NULL ? "the domain" : "ret_fd");
     int status = tni_process_check(d);
     if (status != 0)
         return status;

@@ -56,12 +56,10 @@ static inline int tni_tensor_check(const tn_tensor *tensor)
     return TNI_LIKELY(tensor != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "the tensor is NULL");
 }
 
-/** Check the pointer at which a function leaves its result. TN_ERR_INVALID: it is NULL. */
-static inline int tni_tensor_check_result(const void *ret_result)
+/** Check the parameter `name`, a pointer to the result. TN_ERR_INVALID: it is NULL. */
+static inline int tni_tensor_check_result(const void *ret_result, const char *name)
 {
-    if (TNI_LIKELY(ret_result != NULL))
-        return 0;
-    return tni_fail(TN_ERR_INVALID, "the pointer for the result is NULL");
+    return TNI_LIKELY(ret_result != NULL) ? 0 : tni_fail_null(name);
 }
 
 enum { TNI_DTYPE_NAME_BYTES = 32 };

@@ -163,7 +163,9 @@ int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *by
 {
     tn_handle_options options = {0};
     if (tensor == NULL || bytes == NULL || ret_used == NULL)
-        return tni_fail(TN_ERR_INVALID, "the tensor, bytes or ret_used is NULL");
+        return tni_fail_null(tensor == NULL  ? "the tensor"
+                             : bytes == NULL ? "bytes"
+                                             : "ret_used");
     struct tn_domain *d = tensor->storage->domain;
     int status = tni_tensor_check_shared(d, tensor);
     if (status != 0 || (status = tni_process_check(d)) != 0 ||
@@ -233,10 +235,11 @@ static int check_head(const struct handle_head *head, size_t size_bytes)
 /* Read a handle. Any bytes give either a valid handle or an error. */
 static int parse(const void *bytes, size_t size_bytes, struct handle *ret_handle)
 {
-    if (bytes == NULL || size_bytes < sizeof(struct handle_head) + sizeof(uint64_t) ||
+    if (bytes == NULL)
+        return tni_fail_null("bytes");
+    if (size_bytes < sizeof(struct handle_head) + sizeof(uint64_t) ||
         size_bytes > TN_HANDLE_MAX_BYTES)
-        return tni_fail(TN_ERR_INVALID, "a handle cannot have %zu bytes",
-                        bytes == NULL ? 0 : size_bytes);
+        return tni_fail(TN_ERR_INVALID, "a handle cannot have %zu bytes", size_bytes);
     memcpy(ret_handle->bytes, bytes, size_bytes);
     memcpy(&ret_handle->head, ret_handle->bytes, sizeof ret_handle->head);
     int status = check_frame(ret_handle, size_bytes);
@@ -301,7 +304,7 @@ int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
 {
     struct handle h;
     if (domain == NULL || ret_tensor == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain or ret_tensor is NULL");
+        return tni_fail_null(domain == NULL ? "the domain" : "ret_tensor");
     int status = tni_process_check(domain);
     if (status != 0 || (status = parse(bytes, size_bytes, &h)) != 0 ||
         (status = check_domain(domain, &h.head)) != 0)

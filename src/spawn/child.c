@@ -115,8 +115,10 @@ static bool is_ours(const struct tn_process *child) { return child->owner_pid ==
 
 static int check(const struct tn_process *child)
 {
-    if (child == NULL || !is_ours(child))
-        return tni_fail(TN_ERR_INVALID, "the process is NULL, or another process started it");
+    if (child == NULL)
+        return tni_fail_null("the process");
+    if (!is_ours(child))
+        return tni_fail(TN_ERR_INVALID, "another process started the process %d", child->pid);
     return 0;
 }
 

@@ -21,7 +21,7 @@ struct tn_group {
 int tn_group_create(tn_domain *domain, tn_group **ret_group)
 {
     if (domain == NULL || ret_group == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain or ret_group is NULL");
+        return tni_fail_null(domain == NULL ? "the domain" : "ret_group");
     int status = tni_process_check(domain);
     if (status != 0)
         return status;
@@ -41,8 +41,11 @@ int tn_group_create(tn_domain *domain, tn_group **ret_group)
  */
 static int check(const struct tn_group *group)
 {
-    if (group == NULL || group->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "the group is NULL, or another process made it");
+    if (group == NULL)
+        return tni_fail_null("the group");
+    if (group->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "the process %d made the group, and only it may use it",
+                        group->owner_pid);
     return 0;
 }
 
@@ -111,7 +114,7 @@ int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argum
     if (status != 0)
         return status;
     if (run == NULL)
-        return tni_fail(TN_ERR_INVALID, "the function to run is NULL");
+        return tni_fail_null("run");
     uint32_t first = group->count;
     status = reserve(group, count);
     for (uint32_t i = 0; i < count && status == 0; i++) {
@@ -134,8 +137,10 @@ int tn_group_add(tn_group *group, tn_process *process)
     int status = check(group);
     if (status != 0)
         return status;
-    if (process == NULL || process->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "the process is NULL, or another process started it");
+    if (process == NULL)
+        return tni_fail_null("the process");
+    if (process->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "another process started the process %d", process->pid);
     status = reserve(group, 1);
     if (status == 0)
         append(group, process);

@@ -85,10 +85,11 @@ static int compose(struct tn_pool *pool, const tn_message *message, tn_message *
     struct tni_pool_job_head head = {.job = pool->table.newest + 1};
     tn_message m = message != NULL ? *message : (tn_message){0};
     uint64_t size_bytes;
-    if (!tni_add_size(sizeof head, m.size_bytes, &size_bytes) ||
-        (m.size_bytes > 0 && m.bytes == NULL))
-        return tni_fail(TN_ERR_INVALID,
-                        "bytes of the job is NULL or too long: size_bytes is %zu",
+    if (!tni_add_size(sizeof head, m.size_bytes, &size_bytes))
+        return tni_fail(TN_ERR_INVALID, "the bytes of the job are too long: size_bytes is %zu",
+                        m.size_bytes);
+    if (m.size_bytes > 0 && m.bytes == NULL)
+        return tni_fail(TN_ERR_INVALID, "bytes of the job is NULL, but size_bytes is %zu",
                         m.size_bytes);
     if (size_bytes > pool->out_bytes) {
         void *old = pool->out, *out = malloc(size_bytes);
@@ -366,7 +367,7 @@ tn_pool *tn_pool_close(tn_pool *pool)
 int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info)
 {
     if (pool == NULL)
-        return tni_fail(TN_ERR_INVALID, "the pool is NULL");
+        return tni_fail_null("the pool");
     for (uint32_t i = 0; i < pool->worker_count; i++)
         pool->pids[i] = tn_process_pid(pool->workers[i]);
     tn_pool_info info = {.worker_pids = pool->pids,

@@ -29,11 +29,15 @@ static int read_options(const tn_pool_options *options, tn_pool_fn *run,
             TN_ERR_INVALID,
             "a pool cannot have %u workers, a capacity of %u jobs and the start method %u",
             o.workers, o.capacity, o.start);
-    if (o.start == TN_START_SPAWN ? o.argv == NULL || o.argv[0] == NULL || run != NULL
-                                  : run == NULL)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "a pool needs either a function or, with TN_START_SPAWN, a program in argv");
+    if (o.start != TN_START_SPAWN && run == NULL)
+        return tni_fail(TN_ERR_INVALID,
+                        "run is NULL, but a pool without TN_START_SPAWN needs a function");
+    if (o.start == TN_START_SPAWN && run != NULL)
+        return tni_fail(TN_ERR_INVALID, "run is not NULL, but with TN_START_SPAWN the program "
+                                        "in argv gives the function");
+    if (o.start == TN_START_SPAWN && (o.argv == NULL || o.argv[0] == NULL))
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_pool_options.argv names no program, which TN_START_SPAWN needs");
     if ((o.start == TN_START_FORKSERVER) != (o.server != NULL))
         return tni_fail(TN_ERR_INVALID,
                         "a pool needs a fork server with TN_START_FORKSERVER, and only then");
@@ -128,7 +132,7 @@ int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn
     struct tn_pool *pool = NULL;
     struct tni_wait wait = {.deadline_ns = TNI_FOREVER};
     if (domain == NULL || ret_pool == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain or ret_pool is NULL");
+        return tni_fail_null(domain == NULL ? "the domain" : "ret_pool");
     int status = tni_process_check(domain);
     if (status == 0)
         status = read_options(options, run, &o);

@@ -96,8 +96,11 @@ static void file_result(struct tn_pool *pool, tn_message *m, int lost)
 
 int tni_pool_check(const struct tn_pool *pool)
 {
-    if (pool == NULL || pool->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "the pool is NULL, or another process made it");
+    if (pool == NULL)
+        return tni_fail_null("the pool");
+    if (pool->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "the process %d made the pool, and only it may use it",
+                        pool->owner_pid);
     return tni_process_check(pool->domain);
 }
 

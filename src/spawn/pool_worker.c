@@ -155,10 +155,12 @@ static int push_result(struct worker *w, struct tni_pool_result_head *head,
 {
     head->detail_bytes = (uint32_t)strnlen(detail, DETAIL_BYTES - 1);
     uint64_t size_bytes;
-    if (!tni_add_size(sizeof *head + head->detail_bytes, result->size_bytes, &size_bytes) ||
-        (result->size_bytes > 0 && result->bytes == NULL))
+    if (!tni_add_size(sizeof *head + head->detail_bytes, result->size_bytes, &size_bytes))
         return tni_fail(TN_ERR_INVALID,
-                        "bytes of the result is NULL or too long: size_bytes is %zu",
+                        "the bytes of the result are too long: size_bytes is %zu",
+                        result->size_bytes);
+    if (result->size_bytes > 0 && result->bytes == NULL)
+        return tni_fail(TN_ERR_INVALID, "bytes of the result is NULL, but size_bytes is %zu",
                         result->size_bytes);
     int status = reserve_out(w, size_bytes);
     if (status != 0)
@@ -320,7 +322,7 @@ int tn_pool_serve(tn_domain *domain, tn_pool_fn *run, void *context)
 {
     struct tni_pool_pass pass;
     if (domain == NULL || run == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain or the function to run is NULL");
+        return tni_fail_null(domain == NULL ? "the domain" : "run");
     int status = read_variable(&pass);
     return status == 0 ? tni_pool_work(domain, &pass, run, context) : status;
 }

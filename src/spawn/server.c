@@ -71,7 +71,7 @@ static int start(struct tn_forkserver *server)
 int tn_forkserver_start(tn_domain *domain, tn_forkserver **ret_server)
 {
     if (domain == NULL || ret_server == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain or ret_server is NULL");
+        return tni_fail_null(domain == NULL ? "the domain" : "ret_server");
     struct tn_forkserver *server = calloc(1, sizeof *server);
     if (server == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a fork server");
@@ -308,10 +308,13 @@ bool tni_server_is_free(struct tn_forkserver *server)
 static int check_call(const tn_forkserver *server, const struct tni_server_call *call,
                       tn_process *const *ret_process)
 {
-    if (server == NULL || call->run == NULL || ret_process == NULL ||
-        (call->argument == NULL && call->size_bytes > 0))
-        return tni_fail(TN_ERR_INVALID,
-                        "the server, the function to run, the argument or ret_process is NULL");
+    if (server == NULL || call->run == NULL || ret_process == NULL)
+        return tni_fail_null(server == NULL      ? "the server"
+                             : call->run == NULL ? "run"
+                                                 : "ret_process");
+    if (call->argument == NULL && call->size_bytes > 0)
+        return tni_fail(TN_ERR_INVALID, "argument is NULL, but size_bytes is %zu",
+                        call->size_bytes);
     if (call->size_bytes > TN_FORKSERVER_MAX_BYTES)
         return tni_fail(TN_ERR_INVALID, "the argument has %zu bytes: at most %d are allowed",
                         call->size_bytes, TN_FORKSERVER_MAX_BYTES);

@@ -188,8 +188,9 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
 {
     struct tn_process *child;
     if (domain == NULL || run == NULL || ret_process == NULL)
-        return tni_fail(TN_ERR_INVALID,
-                        "the domain, the function to run or ret_process is NULL");
+        return tni_fail_null(domain == NULL ? "the domain"
+                             : run == NULL  ? "run"
+                                            : "ret_process");
     int status = tni_child_create(domain, flags, &child);
     if (status != 0)
         return status;
@@ -277,8 +278,12 @@ int tn_process_exec(tn_domain *domain, const char *const *argv, const char *cons
 {
     struct tn_process *child;
     int ends[2];
-    if (domain == NULL || argv == NULL || argv[0] == NULL || ret_process == NULL)
-        return tni_fail(TN_ERR_INVALID, "the domain, the program or ret_process is NULL");
+    if (domain == NULL || argv == NULL || ret_process == NULL)
+        return tni_fail_null(domain == NULL ? "the domain"
+                             : argv == NULL ? "argv"
+                                            : "ret_process");
+    if (argv[0] == NULL)
+        return tni_fail_null("argv[0], the program,");
     int status = tni_child_create(domain, flags, &child);
     if (status != 0)
         return status;

@@ -73,7 +73,7 @@ int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits, uin
                                    .count_name = "permits",
                                    .value = permits};
     if (domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_semaphore_open: the domain is NULL");
+        return tni_fail_null("the domain");
     if (spec.flags != 0 && (spec.flags & TN_SEMAPHORE_OWNED) == 0)
         return tni_fail(TN_ERR_INVALID, "TN_SEMAPHORE_ANY_RELEASES needs TN_SEMAPHORE_OWNED");
     if (permits > TNI_MAX_PERMITS)

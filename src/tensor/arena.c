@@ -22,11 +22,11 @@ int tn_arena_create(tn_domain *domain, uint64_t size_bytes, tn_deadline deadline
 {
     tn_tensor_options options = {
         .struct_size = sizeof options, .flags = TN_TENSOR_WRITE_ONCE, .deadline = deadline};
-    if (ret_arena == NULL || size_bytes == 0 || size_bytes > INT64_MAX)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "an arena of %llu bytes cannot be made, or the pointer for the result is NULL",
-            (unsigned long long)size_bytes);
+    if (domain == NULL || ret_arena == NULL)
+        return tni_fail_null(domain == NULL ? "the domain" : "ret_arena");
+    if (size_bytes == 0 || size_bytes > INT64_MAX)
+        return tni_fail(TN_ERR_INVALID, "an arena of %llu bytes cannot be made",
+                        (unsigned long long)size_bytes);
     int64_t shape[] = {(int64_t)size_bytes};
     struct tn_arena *arena = calloc(1, sizeof *arena);
     if (arena == NULL)
@@ -49,8 +49,8 @@ int tn_arena_allocate(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64
                       tn_tensor **ret_tensor)
 {
     struct tni_size size;
-    if (arena == NULL)
-        return tni_fail(TN_ERR_INVALID, "the arena is NULL");
+    if (arena == NULL || ret_tensor == NULL)
+        return tni_fail_null(arena == NULL ? "the arena" : "ret_tensor");
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
     if (status == 0)
         status = tni_process_check(arena->whole->storage->domain);

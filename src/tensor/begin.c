@@ -41,7 +41,7 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
     tn_tensor *t;
     tn_tensor_options ours;
     int status = tni_tensor_check_domain(domain);
-    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor, "ret_tensor")) != 0)
         return status;
     if (TNI_UNLIKELY(options != NULL || tn_strategy_get() != TN_STRATEGY_ARENA)) {
         if ((status = tni_tensor_read_options(options, &ours)) != 0)

@@ -218,11 +218,11 @@ static int check_pair(const tn_tensor *target, const tn_tensor *source)
 
 int tn_tensor_copy(tn_tensor *target, const tn_tensor *source)
 {
-    int status = tni_tensor_check(target);
-    if (status != 0 || (status = tni_tensor_check(source)) != 0)
-        return status;
-    if ((status = check_pair(target, source)) != 0 ||
-        (status = tni_attributes_check_same_meaning(target, source)) != 0 || target->count == 0)
+    if (target == NULL || source == NULL)
+        return tni_fail_null(target == NULL ? "target" : "source");
+    int status = check_pair(target, source);
+    if (status != 0 || (status = tni_attributes_check_same_meaning(target, source)) != 0 ||
+        target->count == 0)
         return status;
     bool is_one_mapping = target->storage->data == source->storage->data ||
                           !tn_tensor_same_storage(target, source);

@@ -30,7 +30,7 @@ static void delete_export(DLManagedTensorVersioned *managed)
 int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_managed)
 {
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_check_result(ret_managed)) != 0 ||
+    if (status != 0 || (status = tni_tensor_check_result(ret_managed, "ret_managed")) != 0 ||
         (status = tni_attributes_check_plain(tensor, "DLPack")) != 0)
         return status;
     size_t extents_bytes = 2 * (size_t)tensor->ndim * sizeof(int64_t);
@@ -71,7 +71,7 @@ static void release_import(void *context)
 static int check_import(const DLManagedTensorVersioned *managed)
 {
     if (managed == NULL)
-        return tni_fail(TN_ERR_INVALID, "the DLPack tensor is NULL");
+        return tni_fail_null("managed");
     /* In another major version, only the layout of `version` is known. */
     if (managed->version.major != 1)
         return tni_fail(TN_ERR_VERSION,
@@ -120,7 +120,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
 {
     tn_tensor *t;
     int status = check_import(managed);
-    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor, "ret_tensor")) != 0)
         return status;
     const DLTensor *dl = &managed->dl_tensor;
     tn_dtype dtype = TN_DTYPE(dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);

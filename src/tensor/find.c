@@ -109,7 +109,7 @@ int tn_tensor_find(tn_domain *domain, const void *address, uint64_t size_bytes,
 {
     uintptr_t place = (uintptr_t)address;
     int status = tni_tensor_check_domain(domain);
-    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor, "ret_tensor")) != 0 ||
         (status = tni_process_check(domain)) != 0)
         return status;
     uint64_t at =

@@ -70,7 +70,7 @@ int tn_tensor_descriptor(tn_tensor *tensor, uint32_t flags, int *ret_fd)
     bool read_only = (flags & TN_SEND_READ_ONLY) != 0;
     int status = check_sendable(tensor, flags);
     if (status == 0)
-        status = tni_tensor_check_result(ret_fd);
+        status = tni_tensor_check_result(ret_fd, "ret_fd");
     if (status != 0)
         return status;
     const struct tni_storage *s = tensor->storage;
@@ -177,7 +177,7 @@ int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor)
     struct tni_os_memory memory;
     struct tni_outside *o;
     int ours;
-    int status = tni_tensor_check_result(ret_tensor);
+    int status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status != 0 || (status = tni_os_memory_stat(fd, &memory)) != 0 ||
         (status = tni_os_duplicate(fd, &ours)) != 0)
         return status;
@@ -224,12 +224,13 @@ fail:
 int tn_tensor_open_path(const char *path, tn_tensor **ret_tensor)
 {
     struct tni_outside *o;
-    int status = tni_tensor_check_result(ret_tensor);
+    int status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status != 0)
         return status;
-    if (path == NULL || path[0] != '/')
-        return tni_fail(TN_ERR_INVALID, "'%.128s' is not an absolute path",
-                        path != NULL ? path : "");
+    if (path == NULL)
+        return tni_fail_null("path");
+    if (path[0] != '/')
+        return tni_fail(TN_ERR_INVALID, "'%.128s' is not an absolute path", path);
     if ((status = attach_file(path, &o)) != 0)
         return status;
     status = build_as_stated(o, TN_STRATEGY_FILE_SYSTEM, ret_tensor);

@@ -176,7 +176,7 @@ static int open_packet(const uint8_t *bytes, size_t size_bytes, int fd, tn_tenso
 int tn_tensor_receive(int socket_fd, tn_deadline deadline, tn_tensor **ret_tensor)
 {
     int fd = -1;
-    int status = tni_tensor_check_result(ret_tensor);
+    int status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status != 0)
         return status;
     uint8_t *bytes = malloc(PACKET_MAX_BYTES);

@@ -144,7 +144,7 @@ int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_
     bool is_zero;
     int status = tni_tensor_check(tensor);
     if (status == 0)
-        status = tni_tensor_check_result(ret_tensor);
+        status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status == 0)
         status = read_options_of_copy(given, &options);
     if (status == 0)

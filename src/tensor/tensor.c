@@ -32,7 +32,7 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
 {
     bool is_zero;
     tn_tensor *t;
-    int status = tni_tensor_check_result(ret_tensor);
+    int status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status == 0)
         status = tni_tensor_begin_shared(domain, dtype, ndim, shape, options, &is_zero, &t);
     if (TNI_UNLIKELY(status != 0))
@@ -52,7 +52,7 @@ static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     tn_tensor *t;
     bool lacks_other;
     int status = tni_tensor_check_domain(domain);
-    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor, "ret_tensor")) != 0 ||
         (status = tni_tensor_read_options(given, &options)) != 0 ||
         (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
@@ -168,7 +168,7 @@ int tn_tensor_create_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                              tn_tensor **ret_tensor)
 {
     tn_tensor *t;
-    int status = tni_tensor_check_result(ret_tensor);
+    int status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     status = tni_storage_set_private(t->storage, (uint64_t)t->count * t->item_bytes);

@@ -30,7 +30,7 @@ int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_
 {
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0 ||
+    if (status != 0 || (status = tni_tensor_check_result(ret_view, "ret_view")) != 0 ||
         (status = tni_tensor_build_view(tensor, dtype, ndim, shape, &v)) != 0)
         return status;
     v->byte_offset = byte_offset;
@@ -77,7 +77,7 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
     int64_t shape[TN_MAX_NDIM];
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0 ||
+    if (status != 0 || (status = tni_tensor_check_result(ret_view, "ret_view")) != 0 ||
         (status = check_axis(tensor, axis)) != 0 ||
         (status = check_range(tensor->extents[axis], start, stop, step)) != 0)
         return status;
@@ -123,7 +123,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
     int64_t shape[TN_MAX_NDIM] = {0};
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_view, "ret_view")) != 0)
         return status;
     int32_t ndim = tensor->ndim;
     for (int32_t i = 0; i < ndim; i++)
@@ -205,12 +205,13 @@ int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
     int64_t sizes[TN_MAX_NDIM], strides[TN_MAX_NDIM];
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_view, "ret_view")) != 0)
         return status;
-    if (ndim < 0 || ndim > TN_MAX_NDIM || (ndim > 0 && shape == NULL))
-        return tni_fail(TN_ERR_INVALID,
-                        "shape is NULL, or ndim is %d, but a tensor has 0 to %d axes", ndim,
+    if (ndim < 0 || ndim > TN_MAX_NDIM)
+        return tni_fail(TN_ERR_INVALID, "ndim is %d, but a tensor has 0 to %d axes", ndim,
                         TN_MAX_NDIM);
+    if (ndim > 0 && shape == NULL)
+        return tni_fail(TN_ERR_INVALID, "shape is NULL, but ndim is %d", ndim);
     for (int32_t i = 0; i < ndim; i++)
         sizes[i] = shape[i];
     if ((status = infer_size(tensor->count, ndim, sizes)) != 0)

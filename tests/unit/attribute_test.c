@@ -231,7 +231,7 @@ TN_TEST(levels_of_detail_that_do_not_cover_the_tensor_are_refused)
             "the offsets of level 0 of detail are NULL");
     refused(tn_tensor_set_lod(t, 9, (uint32_t[9]){2}, (const uint64_t *[9]){fine}),
             TN_ERR_INVALID, "9 levels of detail: 1 to 8");
-    refused(tn_tensor_set_lod(t, 1, NULL, NULL), TN_ERR_INVALID, "counts or offsets is NULL");
+    refused(tn_tensor_set_lod(t, 1, NULL, NULL), TN_ERR_INVALID, "counts is NULL");
     refused(tn_tensor_set_lod(scalar, 1, (uint32_t[]){2}, (const uint64_t *[]){fine}),
             TN_ERR_INVALID, "a tensor without axes");
     assert_null(t->attributes);
@@ -349,8 +349,7 @@ TN_TEST(metadata_come_in_the_order_in_which_their_keys_were_set)
     assert_string_equal(stopped.keys, "zebra=a longer one ähre=3 ");
     assert_null(tn_tensor_metadata(t, "gone", &bytes));
     assert_null(tn_tensor_metadata(t, NULL, &bytes));
-    refused(tn_tensor_for_each_metadata(t, NULL, NULL), TN_ERR_INVALID,
-            "the function to call is NULL");
+    refused(tn_tensor_for_each_metadata(t, NULL, NULL), TN_ERR_INVALID, "each is NULL");
     tn_tensor_unref(t);
 }
 
@@ -359,9 +358,8 @@ TN_TEST(metadata_keys_have_1_to_63_bytes_and_there_are_at_most_64)
     tn_tensor *t = make_line(TN_FLOAT32, 4);
     char key[16];
     refused(tn_tensor_set_metadata(t, NULL, "x", 1), TN_ERR_INVALID,
-            "the metadata key is NULL or empty");
-    refused(tn_tensor_set_metadata(t, "", "x", 1), TN_ERR_INVALID,
-            "the metadata key is NULL or empty");
+            "the metadata key is NULL");
+    refused(tn_tensor_set_metadata(t, "", "x", 1), TN_ERR_INVALID, "the metadata key is empty");
     refused(tn_tensor_set_metadata(t, letters(64), "x", 1), TN_ERR_INVALID,
             "more than 63 bytes");
     refused(tn_tensor_set_metadata(t, "a\tb", "x", 1), TN_ERR_INVALID,
@@ -558,8 +556,8 @@ TN_TEST(attributes_that_do_not_fit_the_target_are_not_copied)
     refused(tn_tensor_copy_attributes(axes, full), TN_ERR_INVALID, "the names of 2 axes");
     refused(tn_tensor_copy_attributes(type, full), TN_ERR_INVALID, "needs an integer type");
     refused(tn_tensor_copy_attributes(size, full), TN_ERR_INVALID, "first axis has the size 4");
-    refused(tn_tensor_copy_attributes(size, NULL), TN_ERR_INVALID, "the tensor is NULL");
-    refused(tn_tensor_copy_attributes(NULL, size), TN_ERR_INVALID, "the tensor is NULL");
+    refused(tn_tensor_copy_attributes(size, NULL), TN_ERR_INVALID, "source is NULL");
+    refused(tn_tensor_copy_attributes(NULL, size), TN_ERR_INVALID, "target is NULL");
     assert_string_equal(tn_tensor_name(type), "kept");
     assert_null(axes->attributes);
     tn_tensor_unref(size);
