@@ -19,6 +19,10 @@ OBJECTS = {
     "tn_object", "tn_inspector", "tn_arena", "tn_process", "tn_group", "tn_pool", "tn_forkserver",
 }  # fmt: skip
 ENDS = {"tn_process_fail"}  # its child exits with 1
+# Numbers other than 1 with which a call gets as far as the pointer that is NULL.
+NUMBERS = {"flags": "0", "axis": "0", "byte_offset": "0", "size_bytes": "OUT_BYTES", "signal": "0"}
+# Structs that begin with their size.
+SIZED = re.compile(r"(tn_\w+_(?:options|info|stat|result)|tn_process_status)\*$")
 
 
 def parameters(text):
@@ -27,22 +31,26 @@ def parameters(text):
 
 
 def give(parameter):
-    """An argument for a parameter, and whether it is a pointer."""
+    """Return an argument for a parameter, and the parameter's name if it is a pointer, else None."""
     name = re.search(r"(\w+)(?:\[\w*\])?$", parameter)[1]
     kind = re.sub(r"\bconst\b|\w+(\[\w*\])?$", "", parameter).replace(" ", "")
     if "*" not in parameter:
-        return {"tn_deadline": "TN_NOW"}.get(kind, "1"), False
+        return NUMBERS.get(name) or {"tn_deadline": "TN_NOW", "tn_dtype": "TN_FLOAT32"}.get(kind, "1"), None
     if kind in {f"{o}*" for o in OBJECTS}:
-        return f"give_{kind[3:-1]}()", True
+        return f"give_{kind[3:-1]}()", name
     if kind.endswith("_fn*"):
-        return f"({kind[:-1]} *)(void (*)(void))do_nothing", True
+        return f"({kind[:-1]} *)(void (*)(void))do_nothing", name
+    if kind == "char**":
+        return "give_strings()", name
+    if SIZED.match(kind):
+        return f"give_sized({'in' if 'const' in parameter else 'out'}, sizeof({kind[:-1]}))", name
     if kind == "char*":
-        return ("(char *)out" if "const" not in parameter else '"x"'), True
+        return ("(char *)out" if "const" not in parameter else '"x"'), name
     if kind == "tn_tensor**" and not name.startswith("ret_"):
-        return "give_tensors()", True
+        return "give_tensors()", name
     if kind == "tn_object**" or kind == "tn_queue**" and not name.startswith("ret_"):
-        return "give_queues()" if not name.startswith("ret_") else "(void *)out", True
-    return ("(void *)out" if name.startswith("ret_") or "const" not in parameter else "(void *)in"), True
+        return "give_queues()" if not name.startswith("ret_") else "(void *)out", name
+    return ("(void *)out" if name.startswith("ret_") or "const" not in parameter else "(void *)in"), name
 
 
 def main():
@@ -50,12 +58,12 @@ def main():
     for header in docs_headers.read_headers():
         for function in header.functions:
             given = [give(parameter) for parameter in parameters(function.text)]
-            pointers = [i for i, (_, is_pointer) in enumerate(given) if is_pointer]
+            pointers = [i for i, (_, name) in enumerate(given) if name]
             is_void = function.text.startswith("void ")
             for null in pointers:
                 arguments = ", ".join("NULL" if i == null else text for i, (text, _) in enumerate(given))
                 call = f"{function.name}({arguments})"
-                calls.append((function.name, null, call, is_void, function.text.startswith("int ")))
+                calls.append((function.name, given[null][1], call, is_void, function.text.startswith("int ")))
     print("/* SPDX-License-Identifier: Apache-2.0 */\n/* Written by null_calls.py. */")
     for n, (name, _, call, is_void, is_status) in enumerate(calls):
         body = f"{call}; return 0;" if is_void else f"return {call};" if is_status else f"(void){call}; return 0;"
@@ -63,8 +71,8 @@ def main():
             body = f"{call};"
         print(f"static int call_{n}(void) {{ {body} }}")
     print("static const struct null_call calls[] = {")
-    for n, (name, null, _, _, _) in enumerate(calls):
-        print(f'    {{"{name}", {null + 1}, call_{n}}},')
+    for n, (name, parameter, _, _, _) in enumerate(calls):
+        print(f'    {{"{name}", "{parameter}", call_{n}}},')
     print("};")
 
 
