@@ -63,8 +63,8 @@ class semaphore : public object
 };
 
 /**
- * A lock that one thread of one process owns. std::lock_guard and std::unique_lock take it. Who
- * must know that the last owner died while it held the lock uses acquire() or was_recovered().
+ * A lock that one thread of one process owns. std::lock_guard and std::unique_lock take it.
+ * was_recovered() and dead_owner() tell a thread that holds the lock how its last owner ended.
  */
 class mutex : public object
 {
@@ -79,7 +79,7 @@ class mutex : public object
         int status = tn_lock_acquire(*this, deadline);
         if (!check_in_time(status))
             return false;
-        was_recovered_ = status == TN_LOCK_RECOVERED;
+        note(status);
         return true;
     }
     void lock() { acquire(forever); }
@@ -95,12 +95,23 @@ class mutex : public object
      */
     bool was_recovered() const noexcept { return was_recovered_; }
 
+    /** The owner that died while it held the lock, if was_recovered(). */
+    tn_peer dead_owner() const noexcept { return dead_owner_; }
+
   private:
     mutex(by_id, tn_domain *domain, uint64_t id) : object(open_id(domain, TN_OBJECT_LOCK, id))
     {
     }
     friend class condition;
-    bool was_recovered_ = false; /* written and read by the thread that holds the lock only */
+    void note(int status) noexcept
+    {
+        was_recovered_ = status == TN_LOCK_RECOVERED;
+        if (was_recovered_)
+            dead_owner_ = tn_error_peer();
+    }
+    /* Only the thread that holds the lock writes and reads these. */
+    bool was_recovered_ = false;
+    tn_peer dead_owner_ = {};
 };
 
 class condition : public object
@@ -118,7 +129,7 @@ class condition : public object
     bool wait(tenon::mutex &mutex, tn_deadline deadline = forever)
     {
         int status = tn_condition_wait(*this, mutex, deadline);
-        mutex.was_recovered_ = status == TN_LOCK_RECOVERED;
+        mutex.note(status);
         return check_in_time(status);
     }
 

@@ -340,6 +340,7 @@ TEST(a_lock_guard_takes_a_mutex_and_a_death_is_told)
     EXPECT(child.wait()->signal == SIGKILL);
     std::unique_lock<tenon::mutex> guard(mutex);
     EXPECT(mutex.was_recovered());
+    EXPECT(mutex.dead_owner().pid == child.pid());
 }
 
 TEST(a_lock_guard_in_a_forked_child_does_not_end_it)
