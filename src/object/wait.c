@@ -40,13 +40,14 @@ static int report_death(struct tn_object *handle, uint32_t side)
     atomic_store(&handle->deaths_seen[side], tni_death_count(death));
     int32_t pid = atomic_load(&object->death_pid[side]);
     tni_set_peer(tni_who_seat(death), pid);
-    return tni_fail(TN_ERR_PEER_DIED,
-                    "process %d in seat %u died, the last %s of %s " TNI_NAME_FORMAT, pid,
-                    tni_who_seat(death),
-                    side == TNI_SIDE_PRODUCER   ? "producer"
-                    : side == TNI_SIDE_CONSUMER ? "consumer"
-                                                : "other member",
-                    tni_object_kind_name(handle->kind), object->name);
+    /* Not "the last": a process that outlived the dead one may have left since. */
+    const char *role = side == TNI_SIDE_PRODUCER   ? "producer"
+                       : side == TNI_SIDE_CONSUMER ? "consumer"
+                                                   : "user";
+    return tni_fail(
+        TN_ERR_PEER_DIED,
+        "process %d in seat %u, a %s of %s " TNI_NAME_FORMAT ", died, and no other %s is left",
+        pid, tni_who_seat(death), role, tni_object_kind_name(handle->kind), object->name, role);
 }
 
 /* A deadline far in the past is likely a duration that the caller took for a time. */

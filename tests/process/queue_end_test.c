@@ -326,6 +326,45 @@ TN_TEST(a_message_of_the_dead_comes_again_before_their_death)
     finish();
 }
 
+static int produce_and_leave(void *argument)
+{
+    struct tnt_signal *signals = argument;
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
+    tnt_signal(&signals[0]);
+    tnt_await(&signals[1]);
+    tn_object_close(q);
+    tn_domain_close(d);
+    return 0;
+}
+
+TN_TEST(a_death_is_told_after_the_last_producer_left_in_order)
+{
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    char said[128];
+    tn_message m;
+    begin(2, TN_QUEUE_REDELIVER);
+    pid_t leaver = tnt_fork(produce_and_leave, signals);
+    tnt_await(&signals[0]);
+    pid_t killed = tnt_fork(push_and_be_killed, NULL);
+    tnt_wait(killed);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
+    tn_message_fini(&m);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
+    tnt_signal(&signals[1]);
+    tnt_wait_ok(leaver);
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_error_peer().pid, killed);
+    snprintf(said, sizeof said, "process %d in seat %u, a producer of queue ", (int)killed,
+             tn_error_peer().seat);
+    assert_non_null(strstr(tn_error_detail(), said));
+    assert_non_null(strstr(tn_error_detail(), ", died, and no other producer is left"));
+    assert_null(strstr(tn_error_detail(), "the last"));
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+    finish();
+}
+
 #if defined(TN_KILL_POINTS)
 
 static int attach_and_die(void *role)
