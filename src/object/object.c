@@ -97,15 +97,18 @@ static int check_alike(const struct tni_object *object, const struct tni_object_
     uint32_t capacity = TNI_LOOK(object->capacity), flags = TNI_LOOK(object->flags);
     uint32_t slot_bytes = TNI_LOOK(object->slot_bytes);
     if (spec->wanted_capacity != 0 && spec->wanted_capacity != capacity)
-        return tni_fail(TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " has %u %s, not %u",
-                        spec->kind->name, spec->name, capacity, spec->count_name,
-                        spec->wanted_capacity);
+        return tni_fail(
+            TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " was made with %s %u, not %u",
+            spec->kind->name, spec->name, spec->count_name, capacity, spec->wanted_capacity);
     if (spec->wants_flags && spec->flags != flags)
-        return tni_fail(TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " has the flags %#x, not %#x",
-                        spec->kind->name, spec->name, flags, spec->flags);
+        return tni_fail(
+            TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " was made with %s %#x, not %#x",
+            spec->kind->name, spec->name, spec->flags_name != NULL ? spec->flags_name : "flags",
+            flags, spec->flags);
     if (spec->wanted_slot_bytes != 0 && spec->wanted_slot_bytes != slot_bytes)
         return tni_fail(TN_ERR_INVALID,
-                        "the %s " TNI_NAME_FORMAT " has slots of %u bytes, not %u",
+                        "the %s " TNI_NAME_FORMAT
+                        " has slots of %u bytes, and these inline_bytes need slots of %u",
                         spec->kind->name, spec->name, slot_bytes, spec->wanted_slot_bytes);
     return 0;
 }
@@ -127,10 +130,13 @@ static int open_in(struct tn_domain *d, const struct tni_object_spec *spec, uint
                    : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
                               (unsigned long long)id);
     const struct tni_kind *found = tni_kind_of(d, tni_object_kind(word));
-    if (found == NULL || (kind != 0 && kind != found->number))
-        return tni_fail(TN_ERR_INVALID, "object %u is of the kind %s, not %s", index,
-                        found != NULL ? found->name : "none that is known",
-                        kind != 0 ? tni_object_kind_name(kind) : "any");
+    if (found == NULL)
+        return tni_fail(TN_ERR_INVALID, "object %u is of the kind %u, which is not known",
+                        index, tni_object_kind(word));
+    if (kind != 0 && kind != found->number)
+        return tni_fail(TN_ERR_INVALID,
+                        "object %u, " TNI_NAME_FORMAT ", is of the kind %s, not %s", index,
+                        tni_object_at(s, index)->name, found->name, tni_object_kind_name(kind));
     int status = spec != NULL ? check_alike(tni_object_at(s, index), spec) : 0;
     if (status == 0 && (*ret_handle = tni_handle_make(d, index, found)) == NULL)
         status = TN_ERR_NO_MEMORY;

@@ -125,7 +125,8 @@ struct tni_object_spec {
     const char *name; /* may be NULL */
     uint32_t flags;
     uint32_t capacity;
-    const char *count_name; /* what `capacity` counts, for error sentences */
+    const char *count_name; /* the caller's name of `capacity`, for error sentences */
+    const char *flags_name; /* the caller's name of `flags`; NULL: "flags" */
     uint32_t slot_bytes;
     bool wants_flags; /* an object that exists must have exactly these flags */
     uint32_t wanted_capacity, wanted_slot_bytes; /* of an object that exists; 0: any */

@@ -161,7 +161,10 @@ static int end_lease(tn_queue *queue, tn_message *message, bool give_back)
     if (message == NULL)
         return tni_fail(TN_ERR_INVALID, "the message is NULL");
     if (message->lease == 0)
-        return tni_fail(TN_ERR_STALE, "the message is not leased");
+        return tni_fail(
+            TN_ERR_STALE,
+            "the message is not leased: it was acknowledged or given back before, or its "
+            "queue has no leases");
     int status = tni_queue_begin(q, TN_CONSUMER);
     if (status == 0)
         status = tni_ring_lease_end(q, message->lease - 1, give_back);

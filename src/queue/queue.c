@@ -65,13 +65,14 @@ static int read_options(const tn_queue_options *options, struct tni_object_spec 
     if (o.capacity > MAX_CAPACITY || o.inline_bytes > MAX_INLINE_BYTES)
         return tni_fail(
             TN_ERR_INVALID,
-            "a queue cannot have %u slots of %u inline bytes; it can have at most %d "
-            "slots of at most %d inline bytes",
+            "a queue cannot have the capacity %u with inline_bytes %u: the capacity is at most "
+            "%d, and inline_bytes are at most %d",
             o.capacity, o.inline_bytes, MAX_CAPACITY, MAX_INLINE_BYTES);
     uint32_t inline_bytes = o.inline_bytes != 0 ? o.inline_bytes : DEFAULT_INLINE_BYTES;
     spec->wants_flags = o.policy != 0;
     spec->wanted_capacity = o.capacity;
-    spec->count_name = "slots";
+    spec->count_name = "capacity";
+    spec->flags_name = "policy";
     spec->flags = o.policy;
     spec->capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
     spec->slot_bytes =

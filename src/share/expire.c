@@ -47,14 +47,14 @@ int tni_ticket_end(struct tn_domain *d, struct tni_thread *thread, uint32_t inde
 int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word)
 {
     uint32_t state = tni_ticket_state(word);
-    const char *why = "is over";
+    const char *why = "is over: it was used up, revoked, or it expired";
     if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_USED)
-        why = "was used up";
+        why = "was used up: its last use was imported";
     if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_REVOKED)
         why = "was revoked";
     if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_EXPIRED)
         why = "expired";
-    return tni_fail(TN_ERR_STALE, "ticket %u (generation %llu) %s", name.index,
+    return tni_fail(TN_ERR_STALE, "the handle of ticket %u (generation %llu) %s", name.index,
                     (unsigned long long)name.generation, why);
 }
 

@@ -64,12 +64,16 @@ static int check_options(const tn_handle_options *given, tn_handle_options *ret_
     if (options.uses > TNI_TICKET_MAX_USES)
         return tni_fail(TN_ERR_INVALID, "a handle cannot have %u uses: at most %u are allowed",
                         options.uses, TNI_TICKET_MAX_USES);
-    if ((options.flags & ~(uint32_t)TN_HANDLE_WITH_ISSUER) != 0 ||
-        (options.flags != 0 && options.lifetime_ns != 0))
+    if ((options.flags & ~(uint32_t)TN_HANDLE_WITH_ISSUER) != 0)
         return tni_fail(
             TN_ERR_INVALID,
-            "the handle flags 0x%x are not known or exclude a lifetime, which is %llu ns",
-            options.flags, (unsigned long long)options.lifetime_ns);
+            "tn_handle_options has the flags 0x%x: only TN_HANDLE_WITH_ISSUER is known",
+            options.flags);
+    if (options.flags != 0 && options.lifetime_ns != 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "a handle with TN_HANDLE_WITH_ISSUER cannot have a lifetime too, "
+                        "which is %llu ns",
+                        (unsigned long long)options.lifetime_ns);
     *ret_options = options;
     return 0;
 }
@@ -239,7 +243,11 @@ static int parse(const void *bytes, size_t size_bytes, struct handle *ret_handle
         return tni_fail_null("bytes");
     if (size_bytes < sizeof(struct handle_head) + sizeof(uint64_t) ||
         size_bytes > TN_HANDLE_MAX_BYTES)
-        return tni_fail(TN_ERR_INVALID, "a handle cannot have %zu bytes", size_bytes);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "a handle cannot have %zu bytes: the file or message that brought it is empty, or "
+            "is no handle",
+            size_bytes);
     memcpy(ret_handle->bytes, bytes, size_bytes);
     memcpy(&ret_handle->head, ret_handle->bytes, sizeof ret_handle->head);
     int status = check_frame(ret_handle, size_bytes);

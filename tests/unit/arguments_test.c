@@ -128,7 +128,7 @@ TN_TEST(an_object_of_another_kind_is_refused_and_unchanged)
     assert_int_equal(tnt_peers(event, TN_PRODUCER), 0);
 
     INVALID(tn_event_open(d, "q", 0, &it));
-    SAYS("is of the kind queue, not event");
+    SAYS(", 'q', is of the kind queue, not event");
     INVALID(tn_object_open_id(d, TN_OBJECT_EVENT, tn_object_id(q), &it));
     TN_CHECK_OK(tn_object_open_id(d, 0, tn_object_id(q), &it));
     assert_int_equal(tn_object_kind(it), TN_OBJECT_QUEUE);
@@ -168,17 +168,17 @@ TN_TEST(an_object_that_differs_is_refused_with_both_numbers)
     TN_CHECK_OK(tn_barrier_open(d, "b", 3, 0, &barrier));
 
     INVALID(tn_queue_open(d, "q", &seven, 0, &it));
-    SAYS("256 slots, not 7");
+    SAYS("the queue 'q' was made with capacity 256, not 7");
     INVALID(tn_queue_open(d, "q", &seven, TN_OPEN_EXISTING, &it));
     INVALID(tn_queue_open(d, "q", &leases, 0, &it));
-    SAYS("has the flags 0, not 0x2");
+    SAYS("the queue 'q' was made with policy 0, not 0x2");
     INVALID(tn_queue_open(d, "q", &long_slots, 0, &it));
     INVALID(tn_event_open(d, "e", 0, &it));
     INVALID(tn_semaphore_open(d, "s", 1, TN_SEMAPHORE_OWNED, &it));
-    SAYS("2 permits, not 1");
+    SAYS("was made with permits 2, not 1");
     INVALID(tn_semaphore_open(d, "s", 2, 0, &it));
     INVALID(tn_barrier_open(d, "b", 2, 0, &it));
-    SAYS("3 parties, not 2");
+    SAYS("was made with parties 3, not 2");
 
     TN_CHECK_OK(tn_event_open(d, "e", TN_OPEN_EXISTING, &it));
     tn_object_close(it);
