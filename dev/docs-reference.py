@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write the reference of the C library from include/tenon and docs/examples.
+"""Write the reference of the C library from include/tenon and docs/examples, and that of the C++ headers.
 
 docs-reference.py                check that each function of src/tenon.map has a comment and an example
-docs-reference.py --site FOLDER  write one page a header for Sphinx, with the directives of its C domain
+docs-reference.py --site FOLDER  write one page a header for Sphinx, with the directives of its C domain,
+                                 and beside FOLDER the page of the headers for C++
 docs-reference.py --man FOLDER   write one manual page a header, tenon_queue.3 and so on
 docs-reference.py --man-list     print the names of those pages
 """
@@ -14,6 +15,7 @@ import sys
 import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from docs_cpp import write_cpp  # noqa: E402
 from docs_headers import ROOT, read_headers  # noqa: E402
 
 TITLES = {
@@ -87,9 +89,9 @@ def split_comment(text):
         tag = re.match(r"@(param|return) *", chunk)
         if tag and tag[1] == "param":
             name, _, rest = re.match(r"((?:\w+, )*\w+)(\s+)(.*)", chunk[tag.end() :], re.S).groups()
-            parts.append(["param", name, rest])
+            parts += split_labels(rest, ["param", name])
         elif tag:
-            parts.append(["return", "", chunk[tag.end() :]])
+            parts += split_labels(chunk[tag.end() :], ["return", ""])
         elif parts and parts[-1][0] in ("param", "return") and chunk.startswith("  "):
             parts[-1][2] += "\n" + chunk
         elif chunk.startswith("    "):
@@ -98,14 +100,14 @@ def split_comment(text):
             else:
                 parts.append(["code", "", chunk])
         else:
-            parts += split_labels(chunk)
+            parts += split_labels(chunk, ["text", ""])
     return parts
 
 
-def split_labels(chunk):
-    """A paragraph, and what begins with Threads:, Blocks:, Fork: or Crash: in it."""
+def split_labels(chunk, kind):
+    """A paragraph of this kind and name, and what begins with Threads:, Blocks:, Fork: or Crash: in it."""
     pieces = LABEL.split(chunk)
-    parts = [["text", "", pieces[0].rstrip()]] if pieces[0].strip() else []
+    parts = [[*kind, pieces[0].rstrip()]] if pieces[0].strip() else []
     for label, text in zip(pieces[1::2], pieces[2::2]):
         parts.append(["label", label, " ".join(text.split())])
     # What the return comment holds in the middle ("@return 0, or ... @param") was split before.
@@ -154,18 +156,20 @@ class Site:
 
     def refer(self, text):
         out = ""
-        for token in re.split(r"(`[^`]+`|(?<!\w)\*\w+\*|\$?\b[A-Za-z_]\w*(?:\(\)|\*)?|\s+)", text):
+        for token in re.split(r"(`[^`]+`|docs/[\w/-]+\.md|(?<!\w)\*\w+\*|\$?\b[A-Za-z_]\w*(?:\(\)|\*)?|\s+)", text):
             marked = self.mark(token)
             # Markup begins behind a space and ends before one, or at a backslash with a space.
-            if marked != token and marked[0] in ":`" and re.search(r"[\w/]$", out):
+            if marked != token and marked[0] in ":`" and re.search(r"[\w/=]$", out):
                 out += "\\ "
-            elif re.search(r"(?<!`)`{1,2}$", out) and re.match(r"\w", token):
+            elif re.search(r"(?<!`)`{1,2}$", out) and re.match(r"[\w=\[(<|]", token):
                 out += "\\ "
             out += marked
         return out
 
     def mark(self, token):
         name = token.removesuffix("()")
+        if re.fullmatch(r"docs/[\w/-]+\.md", token):
+            return f":doc:`/{token[5:-3]}`"
         role = self.roles.get(name.strip("`"))
         if role and (role == "func") == (token != name):
             return f":c:{role}:`{name}`"
@@ -188,9 +192,8 @@ class Site:
         out = self.lines(lead, indent) + [""] if lead else []
         for name, cause in rows:
             row = f"{name}: {cause}" if name and cause else name or cause
-            out += [" " * indent + "* " + self.lines(row, 0)[0]]
-            out += self.lines(row, indent + 2)[1:] if len(self.lines(row, 0)) == 1 else [
-                " " * (indent + 2) + line for line in self.lines(row, 0)[1:]]
+            first, *more = self.lines(row, 0)
+            out += [" " * indent + "* " + first, *(" " * (indent + 2) + line for line in more)]
         return out + [""] if rows else out
 
     def comment(self, comment, indent):
@@ -267,6 +270,7 @@ def write_site(headers, folder):
            "the caller dies inside of it.", "", ".. toctree::", "   :maxdepth: 1", ""]
     out += [f"   {stem}" for stem in ORDER]
     (folder / "index.rst").write_text("\n".join(out) + "\n", encoding="utf-8")
+    write_cpp(site, folder.parent / "cpp.rst")
 
 
 # ---- manual pages

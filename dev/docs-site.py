@@ -3,7 +3,8 @@
 """Lay out what Sphinx reads: docs-site.py FOLDER.
 
 Copies the pages of docs/, and CHANGELOG.md and its like. Where they name another page, as in
-`docs/crash.md` or decision 0040, the copy has a link; where they name a function, one to the reference.
+`docs/crash.md` or decision 0040, the copy has a link; where they name a function, one to the reference;
+where a guide names an example or a header, one to a copy of that file.
 Makes the index of decisions of docs/decisions/README.md, and adds the contents.
 """
 
@@ -28,10 +29,10 @@ CONTENTS = {
     "The project": ["CHANGELOG", "CONTRIBUTING", "style", "SECURITY"],
 }
 # Pages beside the guides and the tutorial whose names of functions lead to the reference.
-REFERRING = ["errors", "limits", "overview"]
+REFERRING = ["errors", "limits", "overview", "install"]
 
 
-def link(text, here, pages):
+def link(text, here, pages, folder):
     """Turn names of pages into links; code blocks stay as they are."""
 
     def to(target, shown):
@@ -48,6 +49,16 @@ def link(text, here, pages):
         name = next((name for name in pages if name.startswith(f"decisions/{found[2]}-")), None)
         return to(name, found[0].strip("`")) if name and pathlib.Path(name) != here else found[0]
 
+    def file(found):
+        """A file that is no page: the site has a copy of it."""
+        source = ROOT / found[1]
+        if not source.is_file():
+            return found[0]
+        copy = folder / "files" / found[1]
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
+        return f"{{download}}`{found[1]} </files/{found[1]}>`"
+
     def manual(found):
         return to(pathlib.Path(f"reference/c/{found[1]}.rst"), found[0].strip("`"))
 
@@ -59,6 +70,7 @@ def link(text, here, pages):
             parts[i] = re.sub(r"`(tn_\w+)\(\)`", r"{c:func}`\1`", parts[i])
             parts[i] = re.sub(r"`(tenon\.[A-Za-z]\w*)(?:\(\))?`", r"{py:obj}`\1`", parts[i])
         parts[i] = re.sub(r"(?<!\[)`((?:docs/)?[\w/-]+\.md)`(?!\])", page, parts[i])
+        parts[i] = re.sub(r"`((?:examples|include)/[\w/.-]+\.\w+)`", file, parts[i]) if is_for_users else parts[i]
         parts[i] = re.sub(r"(?<![\w/])(`?decisions?[ /])(\d{4})(?![-\d])`?", decision, parts[i])
     return "".join(parts)
 
@@ -86,17 +98,6 @@ def write_decisions(pages, folder):
     (folder / "decisions" / "README.md").unlink()
 
 
-def write_cpp(folder):
-    """The headers of C++ as they are: each class says what it does."""
-    out = ["# The C++ headers", "", "`<tenon/tenon.hpp>` includes them all. Each class calls functions of the C library, whose "
-           "pages say more: [the C library](c/index.rst).", ""]
-    for path in sorted((ROOT / "include" / "tenon").glob("*.hpp")):
-        if path.name != "tenon.hpp":
-            out += [f"## {path.name}", "", "```cpp", path.read_text(encoding="utf-8").rstrip(), "```", ""]
-    (folder / "reference").mkdir(exist_ok=True)
-    (folder / "reference" / "cpp.md").write_text("\n".join(out), encoding="utf-8")
-
-
 def contents(folder):
     out = []
     for caption, names in CONTENTS.items():
@@ -113,12 +114,11 @@ def main():
     for name, text in pages.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(link(text, pathlib.Path(name), pages), encoding="utf-8")
+        target.write_text(link(text, pathlib.Path(name), pages, folder), encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "_static", folder / "_static", dirs_exist_ok=True)
     shutil.copy(ROOT / "docs" / "conf.py", folder)
     shutil.copy(ROOT / "meson.build", folder / "version.txt")
     write_decisions(pages, folder)
-    write_cpp(folder)
     with (folder / "index.md").open("a", encoding="utf-8") as index:
         index.write(contents(folder))
     listed = {name for names in CONTENTS.values() for name in names} | {"index"}
