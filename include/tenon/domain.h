@@ -60,9 +60,10 @@ enum {
  * A name belongs to the runtime folder of the process that made the domain
  * (tn_runtime_folder()). This call looks in the runtime folder of the caller first, and then at
  * every domain of this user: so a shell, a service and a cron job of one user meet, whatever
- * XDG_RUNTIME_DIR says in each. A process with TENON_RUNTIME_DIR set sees that folder only. A
- * new domain is made in the runtime folder of the caller; with TN_OPEN_NEW the call looks for
- * the name nowhere else.
+ * XDG_RUNTIME_DIR says in each. In a process with TENON_RUNTIME_DIR set this call looks in that
+ * folder only (tn_inspect_domains() and `tenon ls` list the domains of all folders
+ * nevertheless). A new domain is made in the runtime folder of the caller; with TN_OPEN_NEW the
+ * call looks for the name nowhere else.
  *
  * A domain that its last member left stays for about a second, and may be joined in that time.
  *

@@ -59,7 +59,7 @@ class closed : public error
     using error::error;
 };
 
-/** TN_ERR_PEER_DIED: the last process on the other side died; peer() says which. */
+/** TN_ERR_PEER_DIED: the process peer() on the other side died, and no other is left there. */
 class peer_died : public error
 {
   public:

@@ -34,6 +34,7 @@ typedef int tn_process_fn(tn_domain *domain, void *argument);
  * @param argument    passed on as it is; the child sees a copy of this process's memory
  * @return 0, or TN_ERR_FULL (seats), TN_ERR_SYSTEM (no process, no descriptor),
  *         TN_ERR_NO_MEMORY (private memory, of the child too), TN_ERR_FORKED
+ *
  * Threads: any; but fork copies only the calling thread, see fork(2).
  * Crash: a half-started child finds its parent dead and ends.
  */
@@ -57,6 +58,7 @@ TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *ar
  *
  * @return 0, or TN_ERR_NOT_FOUND: no other living member has this pid, TN_ERR_PEER_DIED: it has
  *         just ended; TN_ERR_FORKED
+ *
  * Threads: any.   Blocks: never.   Fork: yes; a child of this process follows nobody.
  */
 TN_API TN_NODISCARD int tn_process_follow(tn_domain *domain, int32_t pid);

@@ -18,11 +18,15 @@ TN_BEGIN_DECLS
  * A tn_queue is this process's private handle; a forked child may use its parent's.
  *
  * A process becomes a producer of a queue with its first push, a consumer with its first pop,
- * or at once with tn_queue_attach(). When the last other process on the other side *dies*,
- * waits end with TN_ERR_PEER_DIED (once for each death, and after all messages were popped),
- * and tn_error_peer() names the dead process. A pop reports the death only when no message can
- * come back: it waits while another process is in the middle of a pop, or has leased a message.
- * A process that leaves in good order ends no wait: call tn_queue_end() for that.
+ * or at once with tn_queue_attach(). When a process on the other side *dies*, and no other
+ * process is left on that side, waits end with TN_ERR_PEER_DIED (once for each death, and after
+ * all messages were popped), and tn_error_peer() names the dead process. A pop reports the
+ * death only when no message can come back: it waits while another process is in the middle of
+ * a pop, or has leased a message.
+ *
+ * A process that leaves in good order ends no wait by itself: call tn_queue_end() for that. But
+ * if a producer was killed while others lived, and the others then leave in good order, the
+ * next pop of an empty queue reports the death: TN_ERR_PEER_DIED names the killed process.
  *
  * Threads: any number at once may use one tn_queue.
  */
@@ -112,7 +116,15 @@ TN_API TN_NODISCARD int tn_queue_attach(tn_queue *queue, uint32_t roles);
 /**
  * End the queue for everybody: pushes fail with TN_ERR_CLOSED from now on; pops take what is
  * left, then fail with TN_ERR_CLOSED. While another process is in the middle of a push or a
- * pop, or has leased a message, pops wait for the messages that may come back.
+ * pop, or has leased a message, pops wait for the messages that may come back. To end a queue
+ * that was ended before changes nothing.
+ *
+ * @return 0, also if the queue was ended before, or
+ *         TN_ERR_INVALID  the queue is NULL, or another kind of object
+ *         TN_ERR_CLOSED   this process left the domain
+ *         TN_ERR_FORKED, TN_ERR_STALE
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
 
@@ -125,7 +137,7 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  * @return 0, or
  *         TN_ERR_TIMED_OUT  no room until the deadline
  *         TN_ERR_CLOSED     the queue was ended
- *         TN_ERR_PEER_DIED  no room, and the last other consumer died
+ *         TN_ERR_PEER_DIED  no room, a consumer died, and no other consumer is left
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_INVALID    a tensor is not shared in this domain, or the message is too large
  *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
@@ -147,8 +159,8 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  * @return 0, or
  *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
  *         TN_ERR_CLOSED     the queue was ended, nothing is left, and nothing can come back
- *         TN_ERR_PEER_DIED  nothing is left, nothing can come back, and the last other
- *                           producer died
+ *         TN_ERR_PEER_DIED  nothing is left, nothing can come back, a producer died, and no
+ *                           other producer is left
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_VERSION  a tensor of the message cannot be
  *                           had any more: its file was removed, replaced or truncated; the
@@ -246,14 +258,25 @@ TN_API TN_NODISCARD int tn_queue_get_info(const tn_queue *queue, tn_queue_info *
 
 /**
  * Acknowledge a leased message: it will not be delivered again.
- * @return 0, TN_ERR_STALE (this process does not hold the lease, or no longer), TN_ERR_INVALID,
- *         TN_ERR_FORKED, TN_ERR_CLOSED (this process left the domain)
+ *
+ * @return 0, or
+ *         TN_ERR_STALE    the message has no lease: it was acknowledged or returned before, or
+ *                         the queue has no leases; or another process has the lease
+ *         TN_ERR_INVALID  an argument is NULL, or the object is no queue
+ *         TN_ERR_CLOSED   this process left the domain
+ *         TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_message_ack(tn_queue *queue, tn_message *message);
 
 /**
  * Return a leased message to the queue: it is delivered again, with its attempt count one
- * higher. Errors as of tn_message_ack().
+ * higher.
+ *
+ * @return as tn_message_ack()
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_message_return(tn_queue *queue, tn_message *message);
 

@@ -22,7 +22,8 @@ TN_BEGIN_DECLS
     X(INTERRUPTED, -7, "the wait was interrupted", InterruptedError)                           \
     /* the object: this one is at its end, others are well */                                  \
     X(CLOSED, -20, "the object was closed", BrokenPipeError)                                   \
-    X(PEER_DIED, -21, "the last process on the other side died", BrokenPipeError)              \
+    X(PEER_DIED, -21, "a process on the other side died, and no other is left",                \
+      BrokenPipeError)                                                                         \
     X(STALE, -22, "the handle was used up, revoked, or expired", ValueError)                   \
     X(CHILD_FAILED, -23, "a child process failed", ChildProcessError)                          \
     /* room: try again when somebody gave something back */                                    \
@@ -61,7 +62,10 @@ typedef struct tn_peer {
     uint32_t seat;
     int32_t pid;
 } tn_peer;
-/** The process that died, as this thread's last failed call found it. */
+/**
+ * The process that died: of this thread's last call that returned TN_ERR_PEER_DIED, or
+ * TN_LOCK_RECOVERED, which is a success.
+ */
 TN_API tn_peer tn_error_peer(void);
 
 /**
@@ -81,6 +85,7 @@ typedef void tn_log_fn(int level, const char *line, void *context);
  * is set here takes the place of TENON_LOG.
  *
  * @param log  is called in the thread in which something happened. It must not call tenon
+ *
  * Threads: any; a thread may still call the function from before.   Blocks: never.
  * Fork: a child has its parent's.
  */
@@ -106,11 +111,12 @@ typedef int tn_interrupt_fn(void *context);
  * a child that starts or is being closed, or for the other side of a socket.
  *
  * @param check  may call any function that another thread may call at that moment, and may
- * wait: the library holds no lock when it calls the hook. If there is no private memory to
- * store the hook, none is set Threads: any; a wait that is under way may still call the
- * previous hook.   Blocks: never. Fork: a child has its parent's. `check` may fork: in that
- * child, a wait for a child, a group, a fork server or a pool of its parent ends with
- * TN_ERR_INVALID.
+ *               wait: the library holds no lock when it calls the hook. If there is no private
+ *               memory to store the hook, none is set
+ *
+ * Threads: any; a wait that is under way may still call the previous hook.   Blocks: never.
+ * Fork: a child has its parent's. `check` may fork: in that child, a wait for a child, a group,
+ * a fork server or a pool of its parent ends with TN_ERR_INVALID.
  */
 TN_API void tn_interrupt_set(tn_interrupt_fn *check, void *context);
 

@@ -45,8 +45,8 @@ TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
 /** Whether the event is set now. */
 TN_API bool tn_event_is_set(const tn_event *event);
 /**
- * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: it is not set, and the last other process
- *         that had it open died
+ * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: it is not set, a process that had it open
+ *         died, and no other process has it open
  */
 TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 
@@ -64,7 +64,8 @@ TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits,
                                           uint32_t flags, tn_semaphore **ret_semaphore);
 /**
- * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED (no permit, and the last other opener died)
+ * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: there is no permit, a process that had it
+ *         open died, and no other process has it open
  */
 TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadline deadline);
 /**
@@ -75,7 +76,13 @@ TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
 /** The number of permits that are free now; 0 for NULL. */
 TN_API uint32_t tn_semaphore_count(const tn_semaphore *semaphore);
 
-/** A positive result: the lock is held, and its last owner died holding it. */
+/**
+ * A positive result: the lock is held, and its last owner died while it held the lock.
+ *
+ * The lock itself remembers the death. It ends, and forgets the death, when no process has it
+ * open any more. So the death of the only process that has the lock open is told to nobody: to
+ * learn of it, let another process keep the lock open.
+ */
 enum { TN_LOCK_RECOVERED = 1 };
 /** Open a mutual exclusion lock. A thread owns it; it is not recursive. */
 TN_API TN_NODISCARD int tn_lock_open(tn_domain *domain, const char *name, uint32_t flags,
@@ -96,9 +103,9 @@ TN_API TN_NODISCARD int tn_condition_open(tn_domain *domain, const char *name, u
  * Release the lock, wait for a signal, acquire the lock again. May return early: test the
  * condition in a loop.
  * @return 0, TN_LOCK_RECOVERED (as tn_lock_acquire), TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED or
- *         TN_ERR_PEER_DIED (the last other opener died); in all these cases the lock is held
- *         again, however long that takes.
- *         TN_ERR_INVALID: the caller does not hold the lock
+ *         TN_ERR_PEER_DIED (a process that had it open died, and no other has it open); in all
+ * these cases the lock is held again, however long that takes. TN_ERR_INVALID: the caller does
+ * not hold the lock
  */
 TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock,
                                           tn_deadline deadline);

@@ -63,7 +63,8 @@ int cmd_ls(int argc, char **argv)
     struct cmd_arguments arguments = {.takes = CMD_TAKES_NO_DOMAIN};
     struct cmd_domains domains;
 
-    if (cmd_parse(argc, argv, "List the domains of this user.", NULL, &arguments) != CMD_FINE)
+    if (cmd_parse(argc, argv, "List the domains of this user, those of all runtime folders.",
+                  NULL, &arguments) != CMD_FINE)
         return CMD_USAGE;
     int status = cmd_list_domains(&domains);
     if (status != 0)
