@@ -7,19 +7,22 @@ TNP_KIND(queue, TN_OBJECT_QUEUE,
 
 static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"domain", "name", "capacity", "inline_bytes", "policy", NULL};
+    static char *names[] = {"domain", "name",     "capacity", "inline_bytes",
+                            "policy", "existing", NULL};
     tn_queue_options options = {.struct_size = sizeof options};
     PyObject *domain;
     const char *name = NULL;
     tn_queue *queue;
-    int status;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z$III", names, &domain, &name,
-                                     &options.capacity, &options.inline_bytes, &options.policy))
+    int existing = 0, status;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z$IIIp", names, &domain, &name,
+                                     &options.capacity, &options.inline_bytes, &options.policy,
+                                     &existing))
         return NULL;
+    uint32_t flags = existing ? TN_OPEN_EXISTING : TN_OPEN_NEW;
     tn_domain *d = tnp_domain_of(domain);
     if (d == NULL)
         return NULL;
-    TNP_WAIT(domain, status, tn_queue_open(d, name, &options, TN_OPEN_NEW, &queue));
+    TNP_WAIT(domain, status, tn_queue_open(d, name, &options, flags, &queue));
     return status != 0 ? tnp_raise(status)
                        : tnp_object_wrap((PyTypeObject *)type, &queue_kind, queue, domain);
 }
@@ -305,9 +308,17 @@ static PyObject *get_capacity(PyObject *self, void *unused)
     return queue == NULL ? NULL : PyLong_FromUnsignedLong(tnp_queue_info(queue).capacity);
 }
 
+static PyObject *get_policy(PyObject *self, void *unused)
+{
+    (void)unused;
+    tn_queue *queue = tnp_object_handle(self);
+    return queue == NULL ? NULL : PyLong_FromUnsignedLong(tnp_queue_info(queue).policy);
+}
+
 static PyGetSetDef queue_attributes[] = {
     TNP_OBJECT_ID,
     {"capacity", get_capacity, NULL, "Messages that fit.", NULL},
+    {"policy", get_policy, NULL, "TN_QUEUE_*.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -315,8 +326,11 @@ static PyGetSetDef queue_attributes[] = {
 
 static PyMethodDef queue_methods[] = {
     {"create", WITH_KEYWORDS(create), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
-     "create($type, /, domain, name=None, *, capacity=0, inline_bytes=0, policy=0)\n--\n\n"
-     "Make a queue."},
+     "create($type, /, domain, name=None, *, capacity=0, inline_bytes=0, policy=0, "
+     "existing=False)\n--\n\n"
+     "Make a queue. With existing, open the queue of this name instead; one that differs from "
+     "a "
+     "number that is not 0 is refused."},
     TNP_OBJECT_METHODS(queue),
     {"attach", attach, METH_O,
      "attach($self, roles, /)\n--\n\n"

@@ -134,21 +134,23 @@ TNP_OBJECT_TYPE("Event", event, attributes, "Set or not; waiters pass while it i
 
 static PyObject *create_semaphore(PyObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"domain", "name", "permits", "owned", "any_releases", NULL};
+    static char *names[] = {"domain",       "name",     "permits", "owned",
+                            "any_releases", "existing", NULL};
     PyObject *domain;
     const char *name = NULL;
     unsigned permits = 1;
-    int owned = 0, any_releases = 0;
+    int owned = 0, any_releases = 0, existing = 0;
     tn_semaphore *semaphore;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|zIpp", names, &domain, &name, &permits,
-                                     &owned, &any_releases))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|zIpp$p", names, &domain, &name,
+                                     &permits, &owned, &any_releases, &existing))
         return NULL;
     tn_domain *d = tnp_domain_of(domain);
     if (d == NULL)
         return NULL;
     uint32_t flags = (owned ? (uint32_t)TN_SEMAPHORE_OWNED : 0) |
-                     (any_releases ? (uint32_t)TN_SEMAPHORE_ANY_RELEASES : 0);
-    int status = tn_semaphore_open(d, name, permits, TN_OPEN_NEW | flags, &semaphore);
+                     (any_releases ? (uint32_t)TN_SEMAPHORE_ANY_RELEASES : 0) |
+                     (existing ? (uint32_t)TN_OPEN_EXISTING : (uint32_t)TN_OPEN_NEW);
+    int status = tn_semaphore_open(d, name, permits, flags, &semaphore);
     return status != 0
                ? tnp_raise(status)
                : tnp_object_wrap((PyTypeObject *)type, &semaphore_kind, semaphore, domain);
@@ -184,7 +186,8 @@ static PyObject *get_semaphore(PyObject *self, PyObject *unused)
 
 static PyMethodDef semaphore_methods[] = {
     CREATE(create_semaphore,
-           "$type, /, domain, name=None, permits=1, owned=False, any_releases=False"),
+           "$type, /, domain, name=None, permits=1, owned=False, any_releases=False, *, "
+           "existing=False"),
     TNP_OBJECT_METHODS(semaphore),
     {"acquire", WITH_KEYWORDS(acquire_semaphore), METH_FASTCALL | METH_KEYWORDS,
      "acquire($self, /, timeout=None)\n--\n\n"

@@ -10,7 +10,9 @@ from typing import Any, Callable, List, Optional, Type, TypeVar, Union
 
 from . import _core, _domain
 
-_REDELIVER, _LEASE = 0, 2
+_REDELIVER, _LEASE = 0, 2  # TN_QUEUE_*
+_CAPACITY = 1024  # of a queue that is made here
+_INVALID = -1  # TN_ERR_INVALID
 _Where = Union[None, str, _core.Domain]
 _Core = TypeVar("_Core")
 
@@ -112,23 +114,33 @@ class Queue(_Named):
     """A queue with a bound that any process of this user opens by its name.
 
     `name` has 1 to 47 of [A-Za-z0-9._-] and does not start with a dot. `domain` is a Domain, or the
-    name of a domain that is joined or made; None is this process's own. `capacity` and `lease`
-    matter only if this call creates the queue. With `lease`, a message that receive() took is
-    delivered again if its process dies; without it, the message is lost with the process.
+    name of a domain that is joined or made; None is this process's own. With `lease`, a message that
+    receive() took is delivered again if its process dies; without it, the message is lost with the
+    process. A queue that this call makes has 1024 messages and no leases unless the arguments say
+    otherwise. If the queue exists and differs from an argument that is given, the call raises
+    Invalid; an argument that is None is not compared.
     Timeouts are in seconds: None waits without a limit, 0 tries once. TimedOut is a TimeoutError.
     """
 
-    def __init__(self, name: str, *, domain: _Where = None, capacity: int = 1024, lease: bool = False) -> None:
+    def __init__(
+        self, name: str, *, domain: _Where = None, capacity: Optional[int] = None, lease: Optional[bool] = None
+    ) -> None:
         place = _place(domain)
         policy = _LEASE if lease else _REDELIVER
         self._core: _core.Queue = _open_or_create(
-            lambda: _core.Queue.open(place, name),
-            lambda: _core.Queue.create(place, name, capacity=capacity, policy=policy),
+            lambda: _core.Queue.create(place, name, capacity=capacity or 0, policy=policy, existing=True),
+            lambda: _core.Queue.create(place, name, capacity=_CAPACITY if capacity is None else capacity, policy=policy),
         )
         super().__init__(name, place)
+        if lease is False and self._core.policy == _LEASE:
+            self._core.close()
+            error = _core.Invalid(f"the queue {name!r} exists and has leases, and the call says lease=False")
+            error.status = _INVALID
+            raise error
 
     @property
     def capacity(self) -> int:
+        """The number of messages that the queue holds at most."""
         return self._core.capacity
 
     def put(self, value: Any, timeout: Optional[float] = None) -> None:
@@ -230,13 +242,17 @@ class Event(_Named):
 
 
 class Semaphore(_Named):
-    """Permits that processes of this user acquire and release. A dead process's permits come back."""
+    """Permits that processes of this user acquire and release. A dead process's permits come back.
 
-    def __init__(self, name: str, permits: int = 1, *, domain: _Where = None) -> None:
+    A semaphore that this call makes has `permits` permits, None means 1. If the semaphore exists and
+    was made with another number than the one given, the call raises Invalid.
+    """
+
+    def __init__(self, name: str, permits: Optional[int] = None, *, domain: _Where = None) -> None:
         place = _place(domain)
         self._core: _core.Semaphore = _open_or_create(
-            lambda: _core.Semaphore.open(place, name),
-            lambda: _core.Semaphore.create(place, name, permits, True),
+            lambda: _core.Semaphore.create(place, name, permits or 0, existing=True),
+            lambda: _core.Semaphore.create(place, name, 1 if permits is None else permits, True),
         )
         super().__init__(name, place)
 

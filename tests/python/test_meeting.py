@@ -91,6 +91,32 @@ def test_a_message_without_a_lease_is_not_acknowledged(place):
     queue.close()
 
 
+def test_a_queue_that_differs_from_a_given_argument_is_refused(place):
+    plain = tenon.Queue("plain", domain=place, capacity=16)
+    leased = tenon.Queue("leased", domain=place, lease=True)
+    assert leased.capacity == 1024
+    for name, arguments, numbers in [
+        ("plain", {"capacity": 8}, "'plain'.*16.*8"),
+        ("plain", {"lease": True}, "'plain'"),
+        ("plain", {"capacity": 16, "lease": True}, "'plain'"),
+        ("leased", {"lease": False}, "'leased'.*has leases"),
+        ("leased", {"capacity": 1023, "lease": True}, "'leased'.*1024.*1023"),
+    ]:
+        with pytest.raises(tenon.Invalid, match=numbers) as info:
+            tenon.Queue(name, domain=place, **arguments)
+        assert info.value.status == -1
+    for name, arguments in [
+        ("plain", {}),
+        ("plain", {"capacity": 16}),
+        ("plain", {"capacity": 16, "lease": False}),
+        ("leased", {}),
+        ("leased", {"capacity": 1024, "lease": True}),
+    ]:
+        tenon.Queue(name, domain=place, **arguments).close()
+    plain.close()
+    leased.close()
+
+
 SEND = """
 import sys, numpy as np, tenon
 place = tenon.domain(sys.argv[1])
@@ -179,7 +205,10 @@ def test_a_lock_that_its_owner_closed_names_that_owner(place):
 
 def test_the_first_opener_sets_the_permits_of_a_name(place):
     one = tenon.Semaphore("room", 2, domain=place)
-    other = tenon.Semaphore("room", 7, domain=place)
+    with pytest.raises(tenon.Invalid, match="'room'.* 2 .* 7"):
+        tenon.Semaphore("room", 7, domain=place)
+    tenon.Semaphore("room", 2, domain=place).close()
+    other = tenon.Semaphore("room", domain=place)
     with one, other:
         assert one.value() == 0 and not other.acquire(0)
     assert other.value() == 2
