@@ -20,7 +20,7 @@ def read(paths):
 def check_sentences(problems):
     """The sentences of docs/errors.md are the library's: what stands between their dots is in the sources."""
     name = "docs/errors.md"
-    sources = re.sub(r'"\s*"', "", read(sorted((ROOT / "src").rglob("*.c"))))
+    sources = re.sub(r'"\s*"', "", read(sorted([*(ROOT / "src").rglob("*.c"), *(ROOT / "python" / "core").glob("*.c")])))
     tables = (ROOT / name).read_text(encoding="utf-8").split("## By sentence")[1]
     for sentence in re.findall(r"^\| `([^`]+)` \|", tables, re.M):
         # A number or a name, which may end the part, is a format in the source.

@@ -62,6 +62,16 @@ def lease():
     assert queue.qsize() == 0
 
 
+def take_foreign():
+    frames = tenon.Queue("foreign", domain="camera")
+    frames._core.push(b"", [frames.domain.zeros((2,), "float32") for _ in range(2)])
+    # show: foreign
+    message = frames.receive(timeout=5)            # a program in C pushed two tensors, and no bytes
+    image, mask = message.tensors                  # message.value would raise tenon.Invalid
+    # end
+    assert image.shape == mask.shape == (2,)
+
+
 def synchronize():
     setter = tenon.Event("ready", domain="shop")
     setter.set()
@@ -98,5 +108,6 @@ if __name__ == "__main__":
     arrays()
     meet()
     lease()
+    take_foreign()
     synchronize()
     hand_over()

@@ -84,6 +84,15 @@ void tnp_encoded_fini(tnp_encoded *encoded)
     Py_CLEAR(encoded->tensors);
 }
 
+/* @return NULL */
+static PyObject *fail_kind(Py_ssize_t size_bytes, Py_ssize_t tensor_count)
+{
+    char what[96];
+    snprintf(what, sizeof what, "it has %zd tensor%s and %zd byte%s", tensor_count,
+             tensor_count == 1 ? "" : "s", size_bytes, size_bytes == 1 ? "" : "s");
+    return tnp_fail_message(what);
+}
+
 PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors)
 {
     char kind = size_bytes > 0 ? bytes[0] : 0;
@@ -93,8 +102,7 @@ PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors
         return tnp_decode_pickle(bytes, (size_t)size_bytes, tensors);
     if ((kind != TNP_ARRAY && kind != TNP_FIXED_ARRAY && kind != TNP_TENSOR) ||
         PyList_GET_SIZE(tensors) != 1)
-        return tnp_fail_message(size_bytes == 0 ? "it is empty"
-                                                : "its first byte is not one of a known kind");
+        return fail_kind(size_bytes, PyList_GET_SIZE(tensors));
     PyObject *tensor = PyList_GET_ITEM(tensors, 0);
     if (kind != TNP_TENSOR)
         return kind == TNP_ARRAY ? tnp_array_over(tensor) : tnp_fixed_array_over(tensor);

@@ -76,7 +76,7 @@ int tnp_encode_pickle(PyObject *domain, PyObject *value, tn_deadline deadline,
 int tnp_pickle_init(PyObject *module);
 /** unpickle.c: the value of such a message. NULL: raised. */
 PyObject *tnp_decode_pickle(const char *bytes, size_t size_bytes, PyObject *tensors);
-/** Raise ValueError: the message makes no sense. @return NULL */
+/** Raise Invalid: put() did not write the message. `what` says what is wrong. @return NULL */
 PyObject *tnp_fail_message(const char *what);
 int tnp_unpickle_init(PyObject *module);
 

@@ -35,8 +35,8 @@ int tnp_queue_push(PyObject *queue, const char *bytes, size_t size_bytes, PyObje
  */
 size_t tnp_pickle_plain(PyObject *value, char *to, size_t room);
 /**
- * The value of a message. `tensors` is a list, which may be emptied, or NULL for none. NULL:
- * raised.
+ * The value of a message. `tensors` is a list, or NULL for none. NULL: raised; the message can
+ * be read again.
  */
 PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors);
 

@@ -62,6 +62,7 @@ static void leave(tnp_object *self)
 {
     tn_object *handle = self->handle;
     self->is_closed = true;
+    Py_CLEAR(self->kept);
     if (tnp_waiter_count(&self->waiters) > 0 || handle == NULL)
         return;
     self->handle = NULL;

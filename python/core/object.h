@@ -18,8 +18,10 @@ typedef struct {
     PyObject *domain;
     PyObject *weak;
     tnp_waiters waiters;
-    bool is_closed; /* close() was called while a thread waits; the last waiter closes the
-                       handle */
+    PyObject *kept;      /* of a queue: a list of popped messages (popped.c), or NULL */
+    unsigned kept_forks; /* tnp_forks when `kept` was made */
+    bool is_closed;      /* close() was called while a thread waits; the last waiter closes the
+                            handle */
 } tnp_object;
 
 /**

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Popped messages (popped.c), as queue.c makes them. */
+/* Popped messages (popped.c), and the methods of a queue that pop. */
 #ifndef TENON_CORE_POPPED_H
 #define TENON_CORE_POPPED_H
 
@@ -13,5 +13,15 @@ typedef struct {
     PyObject *tensors;
 } tnp_message;
 extern PyTypeObject tnp_message_type;
+
+/** The methods pop(), get() and get_or_keep() of a queue. */
+PyObject *tnp_queue_pop_message(PyObject *queue, PyObject *const *args, Py_ssize_t nargs,
+                                PyObject *names);
+PyObject *tnp_queue_get(PyObject *queue, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *names);
+PyObject *tnp_queue_get_or_keep(PyObject *queue, PyObject *const *args, Py_ssize_t nargs,
+                                PyObject *names);
+/** How many messages get_or_keep() has kept in this object. */
+Py_ssize_t tnp_queue_kept_count(PyObject *queue);
 
 #endif

@@ -55,7 +55,9 @@ static PyObject *count(PyObject *self, PyObject *unused)
 {
     tn_queue *queue = tnp_object_handle(self);
     (void)unused;
-    return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_count(queue));
+    return queue == NULL ? NULL
+                         : PyLong_FromSsize_t((Py_ssize_t)tn_queue_count(queue) +
+                                              tnp_queue_kept_count(self));
 }
 
 static PyObject *peers(PyObject *self, PyObject *argument)
@@ -86,17 +88,8 @@ static PyObject *watch(PyObject *self, PyObject *argument)
 
 /*
  * A first try, which does not wait, keeps the GIL: most calls succeed at once. A push that
- * copies many bytes releases the GIL. The popped message stays valid even if another thread
- * closes the queue during the wait.
+ * copies many bytes releases the GIL.
  */
-static int pop(PyObject *self, tn_queue *queue, tn_deadline deadline, tn_message *ret_message)
-{
-    int status = tn_queue_pop(queue, TN_NOW, ret_message);
-    if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
-        TNP_OBJECT_WAIT(self, status, tn_queue_pop(queue, deadline, ret_message));
-    return status;
-}
-
 static int push(PyObject *self, tn_queue *queue, const tn_message *message,
                 tn_deadline deadline)
 {
@@ -167,47 +160,6 @@ static PyObject *push_message(PyObject *self, PyObject *args, PyObject *keywords
     Py_RETURN_NONE;
 }
 
-/* Move the tensors of a popped message into a list. */
-static PyObject *take_tensors(tn_message *message, PyObject *domain)
-{
-    PyObject *list = PyList_New(message->tensor_count);
-    for (uint32_t i = 0; list != NULL && i < message->tensor_count; i++) {
-        PyObject *tensor = tnp_tensor_wrap(message->tensors[i], domain);
-        message->tensors[i] = NULL;
-        if (tensor == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, tensor);
-    }
-    return list;
-}
-
-static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *names)
-{
-    tn_deadline deadline;
-    tn_queue *queue;
-    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0)
-        return NULL;
-    tnp_message *m = (tnp_message *)tnp_message_type.tp_alloc(&tnp_message_type, 0);
-    if (m == NULL || (queue = tnp_object_handle(self)) == NULL) {
-        Py_XDECREF(m);
-        return NULL;
-    }
-    int status = pop(self, queue, deadline, &m->message);
-    if (status != 0) {
-        Py_DECREF(m);
-        return tnp_raise(status);
-    }
-    Py_INCREF(self);
-    m->queue = self;
-    m->data = tnp_bytes(NULL, m->message.bytes, m->message.size_bytes);
-    m->tensors = take_tensors(&m->message, ((tnp_object *)self)->domain);
-    if (m->data == NULL || m->tensors == NULL)
-        Py_CLEAR(m);
-    return (PyObject *)m;
-}
-
 static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     tn_deadline deadline;
@@ -221,30 +173,6 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     if (failed != 0)
         return NULL;
     Py_RETURN_NONE;
-}
-
-static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
-{
-    tn_queue *queue;
-    tn_deadline deadline;
-    tn_message message;
-    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
-        (queue = tnp_object_handle(self)) == NULL)
-        return NULL;
-    int status = pop(self, queue, deadline, &message);
-    if (status != 0)
-        return tnp_raise(status);
-    PyObject *value = NULL, *tensors = NULL;
-    if (message.tensor_count == 0)
-        value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, NULL);
-    else if ((tensors = take_tensors(&message, ((tnp_object *)self)->domain)) != NULL)
-        value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
-    Py_XDECREF(tensors);
-    if (message.lease != 0 &&
-        tnp_object_handle(self) != NULL) /* pop() leaves this to its caller */
-        (void)!tn_message_ack(queue, &message);
-    tn_message_fini(&message);
-    return value;
 }
 
 static int wait_for_any(PyObject *list, tn_queue **queues, tn_deadline deadline)
@@ -350,15 +278,18 @@ static PyMethodDef queue_methods[] = {
     {"push", WITH_KEYWORDS(push_message), METH_VARARGS | METH_KEYWORDS,
      "push($self, /, data, tensors=(), timeout=None)\n--\n\n"
      "Push bytes and tensors."},
-    {"pop", WITH_KEYWORDS(pop_message), METH_FASTCALL | METH_KEYWORDS,
+    {"pop", WITH_KEYWORDS(tnp_queue_pop_message), METH_FASTCALL | METH_KEYWORDS,
      "pop($self, /, timeout=None)\n--\n\n"
      "Pop a Message."},
     {"put", WITH_KEYWORDS(put), METH_FASTCALL | METH_KEYWORDS,
      "put($self, /, value, timeout=None)\n--\n\n"
      "Push any object that can be pickled; arrays in it travel beside it."},
-    {"get", WITH_KEYWORDS(get), METH_FASTCALL | METH_KEYWORDS,
+    {"get", WITH_KEYWORDS(tnp_queue_get), METH_FASTCALL | METH_KEYWORDS,
      "get($self, /, timeout=None)\n--\n\n"
-     "Pop what put() pushed."},
+     "Pop what put() pushed. If that raises, the message is lost, unless it is leased."},
+    {"get_or_keep", WITH_KEYWORDS(tnp_queue_get_or_keep), METH_FASTCALL | METH_KEYWORDS,
+     "get_or_keep($self, /, timeout=None)\n--\n\n"
+     "Pop what put() pushed. If that raises, the message stays the next one of this object."},
     {"wait_any", WITH_KEYWORDS(wait_any), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
      "wait_any(queues, timeout=None)\n--\n\n"
      "Wait until one of several has a message or is at its end; returns its index."},

@@ -13,8 +13,11 @@ static PyObject *no_buffers; /* a list, always empty */
 
 PyObject *tnp_fail_message(const char *what)
 {
-    PyErr_Format(PyExc_ValueError, "not a message of tenon's for Python: %s", what);
-    return NULL;
+    return tnp_raise_text(
+        TN_ERR_INVALID,
+        "the message has no value that put() of Python wrote: %s. receive() of "
+        "a tenon.Queue gives it, with its data and tensors",
+        what);
 }
 
 /* The buffers of the pickle, as a list. Each place is checked against the tensors that came. */
@@ -97,11 +100,11 @@ PyObject *tnp_decode_pickle(const char *bytes, size_t size_bytes, PyObject *tens
 {
     struct tnp_head head;
     if (size_bytes < sizeof head)
-        return tnp_fail_message("too short");
+        return tnp_fail_message("it is too short");
     memcpy(&head, bytes, sizeof head);
     size_t room = (size_bytes - sizeof head) / sizeof(struct tnp_place);
     if (head.place_count > room)
-        return tnp_fail_message("too short for its buffers");
+        return tnp_fail_message("it is too short for its buffers");
     const char *places = bytes + sizeof head;
     size_t before = sizeof head + head.place_count * sizeof(struct tnp_place);
     PyObject *buffers = no_buffers;

@@ -67,7 +67,10 @@ class Message:
 
     @property
     def value(self) -> Any:
-        """The object that was put."""
+        """The object that was put. Raises Invalid if put() did not write the message.
+
+        If this raises, the message, its `data` and its `tensors` stay as they were.
+        """
         if not self._is_loaded:
             self._loaded, self._is_loaded = self._core.load(), True
         return self._loaded
@@ -127,9 +130,10 @@ class Queue(_Named):
     ) -> None:
         place = _place(domain)
         policy = _LEASE if lease else _REDELIVER
+        made = _CAPACITY if capacity is None else capacity
         self._core: _core.Queue = _open_or_create(
             lambda: _core.Queue.create(place, name, capacity=capacity or 0, policy=policy, existing=True),
-            lambda: _core.Queue.create(place, name, capacity=_CAPACITY if capacity is None else capacity, policy=policy),
+            lambda: _core.Queue.create(place, name, capacity=made, policy=policy),
         )
         super().__init__(name, place)
         if lease is False and self._core.policy == _LEASE:
@@ -153,9 +157,14 @@ class Queue(_Named):
     def get(self, timeout: Optional[float] = None) -> Any:
         """Take the next object. If the queue has leases, the message is acknowledged at once.
 
-        Raises TimedOut, Closed, PeerDied.
+        A message whose object cannot be made is not lost. Invalid is raised if put() did not write the
+        message, and the exception of pickle, or another one, if this process cannot unpickle it. A
+        queue with leases gets the message back, and any process may receive it. Without leases, the
+        message stays the next one of this Queue object until receive() takes it: get() tries it again.
+
+        Raises TimedOut, Closed, PeerDied, Invalid.
         """
-        return self._core.get(timeout)
+        return self._core.get_or_keep(timeout)
 
     def receive(self, timeout: Optional[float] = None) -> Message:
         """Take the next Message, which the caller acknowledges. Without leases, ack() raises Stale.
@@ -181,7 +190,7 @@ class Lock(_Named):
     and the next process that opens the name makes a new lock.
     """
 
-    owner_died: bool  # Whether the last owner died, or closed the lock, while it held the lock: then the data that the lock protects may be half changed.
+    owner_died: bool  # Whether the last owner died with the lock: what the lock protects may be half changed.
     dead_owner_pid: Optional[int]  # The process number of that last owner, None if `owner_died` is false.
 
     def __init__(self, name: str, *, domain: _Where = None) -> None:

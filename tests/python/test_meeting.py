@@ -117,6 +117,145 @@ def test_a_queue_that_differs_from_a_given_argument_is_refused(place):
     leased.close()
 
 
+def push_as_c_does(queue, *values):
+    """Push tensors and no bytes, as a program in C may."""
+    queue._core.push(b"", [queue.domain.zeros((1,), "int64") for _ in values], 0)
+
+
+def numbers_in(message):
+    assert message.data == b""
+    return len(message.tensors)
+
+
+@pytest.mark.parametrize("lease", [False, True])
+def test_a_message_that_put_did_not_write_outlives_get(place, lease):
+    queue = tenon.Queue("mixed", domain=place, lease=lease)
+    push_as_c_does(queue, 1, 2)
+    for _ in range(3):
+        with pytest.raises(tenon.Invalid, match=r"it has 2 tensors and 0 bytes\. receive\(\)"):
+            queue.get(0)
+        assert queue.qsize() == 1
+    message = queue.receive(0)
+    with pytest.raises(tenon.Invalid, match="2 tensors"):
+        message.value
+    assert numbers_in(message) == 2 and queue.qsize() == 0
+    if lease:
+        assert message.attempt == 3
+        message.ack()
+    with pytest.raises(tenon.TimedOut):
+        queue.receive(0)
+    del message
+    queue.close()
+
+
+def test_messages_that_get_left_come_in_their_order_and_before_others(place):
+    queue = tenon.Queue("mixed", domain=place)
+    push_as_c_does(queue, 1)
+    queue.put("behind")
+    push_as_c_does(queue, 1, 2)
+    with pytest.raises(tenon.Invalid, match="it has 1 tensor and 0 bytes"):
+        queue.get(0)
+    assert numbers_in(queue.receive(0)) == 1
+    assert queue.get(0) == "behind"
+    with pytest.raises(tenon.Invalid, match="it has 2 tensors"):
+        queue.get(0)
+    queue.close()  # the message that stays in this object ends with it
+    queue = tenon.Queue("mixed", domain=place)
+    with pytest.raises(tenon.TimedOut):
+        queue.get(0)
+    queue.close()
+
+
+@pytest.mark.parametrize("data", [b"?", b"Paris", b"P\0\0\0\0\0\0\0 is no pickle", b"P\0\0\0\xff\0\0\0"])
+@pytest.mark.parametrize("lease", [False, True])
+def test_text_of_a_program_in_c_outlives_get(place, lease, data):
+    queue = tenon.Queue("text", domain=place, lease=lease)
+    queue._core.push(data)
+    with pytest.raises(Exception, match="put|pickle|invalid|unpickl"):
+        queue.get(0)
+    message = queue.receive(0)
+    assert message.data == data and message.tensors == []
+    if lease:
+        message.ack()
+    queue.close()
+
+
+_is_here = False
+
+
+def _only_where_it_is_here(array):
+    if not _is_here:
+        raise ImportError("this process lacks it")
+    return array
+
+
+class Lacking:
+    def __reduce__(self):
+        return _only_where_it_is_here, (np.arange(1000),)
+
+
+@pytest.mark.parametrize("lease", [False, True])
+def test_a_message_that_cannot_be_unpickled_is_tried_again(place, lease):
+    global _is_here
+    queue = tenon.Queue("lacking", domain=place, lease=lease)
+    queue.put(Lacking())
+    with pytest.raises(ImportError, match="lacks it"):
+        queue.get(0)
+    with pytest.raises(ImportError, match="lacks it"):
+        queue.receive(0).value if not lease else queue.get(0)
+    if not lease:
+        queue.put(Lacking())
+        with pytest.raises(ImportError, match="lacks it"):
+            queue.get(0)
+    _is_here = True
+    try:
+        assert queue.get(0).sum() == 499500
+    finally:
+        _is_here = False
+    assert queue.qsize() == 0
+    queue.close()
+
+
+_closed_on_arrival = []
+
+
+def _close_it():
+    _closed_on_arrival.pop().close()
+    return "closed"
+
+
+class Closing:
+    def __reduce__(self):
+        return _close_it, ()
+
+
+@pytest.mark.parametrize("lease", [False, True])
+def test_a_queue_may_be_closed_by_what_comes_from_it(place, lease):
+    queue = tenon.Queue("closing", domain=place, lease=lease)
+    queue.put(Closing())
+    _closed_on_arrival.append(queue)
+    assert queue.get(0) == "closed"
+
+
+def test_a_forked_child_does_not_get_what_its_parent_kept(place):
+    queue = tenon.Queue("mixed", domain=place)
+    push_as_c_does(queue, 1)
+    with pytest.raises(tenon.Invalid):
+        queue.get(0)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with pytest.raises(tenon.TimedOut):
+                queue.receive(0)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert numbers_in(queue.receive(0)) == 1
+    queue.close()
+
+
 SEND = """
 import sys, numpy as np, tenon
 place = tenon.domain(sys.argv[1])
