@@ -147,7 +147,7 @@ TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_entr
                                           void *context);
 
 typedef struct tn_object_entry {
-    uint64_t id;
+    uint64_t id;       /* as of tn_object_id() */
     const char *kind;  /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
     char name[48];     /* "" if anonymous */
     uint32_t count;    /* messages waiting; permits; 1 if set or locked; waiters at a barrier */

@@ -33,7 +33,7 @@ enum {
 
 /**
  * A number that opens this object in any member of the domain, for as long as a process has it
- * open. 0 for NULL.
+ * open. It is never 0 for an object, and 0 for NULL.
  */
 TN_API uint64_t tn_object_id(const tn_object *object);
 
@@ -44,7 +44,7 @@ TN_API uint64_t tn_object_id(const tn_object *object);
  * @param ret_object  owned by the caller, ended with tn_object_close(); untouched on failure
  * @return 0, or
  *         TN_ERR_NOT_FOUND  the object has ended, or there was none
- *         TN_ERR_INVALID    it is of another kind
+ *         TN_ERR_INVALID    the id is 0, which no object has; the object is of another kind
  *         TN_ERR_NO_MEMORY (private memory), TN_ERR_FORKED, TN_ERR_CORRUPT;
  *         TN_ERR_TIMED_OUT as of tn_queue_open()
  */

@@ -304,15 +304,19 @@ static inline uint32_t tni_ticket_uses(uint64_t word)
 /** The seat of the process that makes the ticket. pre: MAKING */
 static inline uint32_t tni_ticket_maker(uint64_t word) { return tni_ticket_uses(word); }
 
-/* A ticket's public id is {generation:44, index:20}; an object's is {generation:32, index:32}.
+/* A ticket's public id is {generation:44, index:20}; an object's is {generation:32, number:32}.
  */
 static inline uint64_t tni_ticket_id(uint64_t generation, uint32_t index)
 {
     return generation << 20 | index;
 }
+/* `number` is the index + 1, so that no object has the id 0. */
 static inline uint64_t tni_object_id(uint32_t generation, uint32_t index)
 {
-    return (uint64_t)generation << 32 | index;
+    return (uint64_t)generation << 32 | (index + 1);
 }
+/** For the id 0 and others that name no entry: an index that no table has. */
+static inline uint32_t tni_object_id_index(uint64_t id) { return (uint32_t)id - 1; }
+static inline uint32_t tni_object_id_generation(uint64_t id) { return (uint32_t)(id >> 32); }
 
 #endif

@@ -118,12 +118,12 @@ static int open_in(struct tn_domain *d, const struct tni_object_spec *spec, uint
                    uint32_t kind, struct tn_object **ret_handle)
 {
     const struct tni_segment *s = &d->segment;
-    uint32_t index = spec != NULL ? tni_names_find(s, spec->name) : (uint32_t)id;
+    uint32_t index = spec != NULL ? tni_names_find(s, spec->name) : tni_object_id_index(id);
     tni_entry_end_if_unopened(d, index);
     uint64_t word =
         index < s->geometry.objects ? atomic_load(&tni_object_at(s, index)->word) : 0;
     if (tni_object_state(word) != TNI_OBJECT_LIVE ||
-        (spec == NULL && tni_object_generation(word) != (uint32_t)(id >> 32)))
+        (spec == NULL && tni_object_generation(word) != tni_object_id_generation(id)))
         return spec != NULL
                    ? tni_fail(TN_ERR_NOT_FOUND,
                               "the domain has no object named " TNI_NAME_FORMAT, spec->name)
@@ -219,6 +219,9 @@ int tn_object_open_id(tn_domain *d, int kind, uint64_t id, tn_object **ret_objec
         return tni_fail_null(d == NULL ? "the domain" : "ret_object");
     if (kind < 0 || kind >= TNI_OBJECT_KINDS)
         return tni_fail(TN_ERR_INVALID, "no kind of object has the number %d", kind);
+    if (id == 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "no object has the id 0, which tn_object_id() gives for NULL");
     int status = tni_process_check(d);
     if (status == 0)
         status = open_existing(d, NULL, id, (uint32_t)kind, &handle);

@@ -167,7 +167,7 @@ int tni_pool_drain(struct tn_pool *pool)
 void tni_pool_find_lost(struct tn_pool *pool)
 {
     struct tni_queue_figures jobs;
-    tni_queue_figures(&pool->domain->segment, (uint32_t)pool->pass.jobs, &jobs);
+    tni_queue_figures(&pool->domain->segment, tni_object_id_index(pool->pass.jobs), &jobs);
     if (jobs.full + jobs.leased + jobs.claimed > 0 || tni_pool_drain(pool) != 0)
         return;
     pool->may_have_lost = false;

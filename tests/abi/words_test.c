@@ -51,7 +51,9 @@ GET(object_maker, tni_object_maker(w))
 GET(object_state, tni_object_state(w))
 GET(object_kind, tni_object_kind(w))
 MAKE(make_object, tni_object_word(U(0), U(1), U(2), U(3)))
-MAKE(make_object_id, tni_object_id(U(0), U(1)))
+GET(object_id_generation, tni_object_id_generation(w))
+GET(object_id_number, tni_object_id_index(w) + 1)
+MAKE(make_object_id, tni_object_id(U(0), U(1) - 1))
 GET(death_count, tni_death_count(w))
 MAKE(make_death, tni_death_word(U(0), U(1)))
 GET(lock_incarnation, tni_lock_incarnation(w))
@@ -118,7 +120,10 @@ static const struct word {
      {object_generation, object_maker, object_state, object_kind},
      make_object,
      {0}},
-    {"{generation:32, index:32}", {NULL}, make_object_id, {0}},
+    {"{generation:32, number:32}",
+     {object_id_generation, object_id_number},
+     make_object_id,
+     {0}},
     {"{deaths:32, seat:16, 1:16}", {death_count, who_seat}, make_death, {0}},
     {"{epoch:29, looking:1, pollers:1, armed:1}",
      {NULL},

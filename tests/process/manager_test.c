@@ -198,7 +198,8 @@ TN_TEST(tenond_ends_objects_closed_beside_a_stopped_registry_owner)
     pid_t pid = tnt_fork(hold_the_registry, &member);
     tn_event *event;
     TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
-    const struct tni_object *object = tni_object_at(&d->segment, (uint32_t)tn_object_id(event));
+    const struct tni_object *object =
+        tni_object_at(&d->segment, tni_object_id_index(tn_object_id(event)));
     tnt_signal(&member.go);
     tnt_await(&member.ready);
     tn_object_close(event);

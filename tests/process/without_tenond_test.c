@@ -450,7 +450,7 @@ TN_TEST(a_recount_beside_a_stopped_owner_of_the_registry_ends)
     struct tni_announce *at_work = tni_announce_at(&d->segment, d->seat, LAST);
     pid_t holder = tnt_fork(sit, NULL);
     tnt_await(&ready);
-    atomic_store(&at_work->object, (uint32_t)tn_object_id(semaphore) + 1);
+    atomic_store(&at_work->object, tni_object_id_index(tn_object_id(semaphore)) + 1);
     assert_true(tnt_kill_at("semaphore_taken", 1, acquire_one, semaphore));
     assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
     take_claim_as(holder);

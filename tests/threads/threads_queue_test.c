@@ -387,7 +387,8 @@ static void look(struct worker *w)
 {
     struct tni_queue_figures figures;
     TN_CHECK(tn_queue_count(queue_of(w)) <= tnt_capacity(queue_of(w)));
-    tni_queue_figures(&w->domain->segment, (uint32_t)tn_object_id(queue_of(w)) & 63, &figures);
+    tni_queue_figures(&w->domain->segment, tni_object_id_index(tn_object_id(queue_of(w))) & 63,
+                      &figures);
     TN_CHECK(figures.full + figures.leased + figures.claimed <= 3 * 8);
     sched_yield();
 }

@@ -65,7 +65,11 @@ TN_TEST(no_object_is_made_or_opened_without_what_it_takes)
     INVALID(tn_object_open_id(d, 0, 1, NULL));
     INVALID(tn_object_open_id(d, -1, 1, &it));
     INVALID(tn_object_open_id(d, TN_OBJECT_BARRIER + 1, 1, &it));
+    INVALID(tn_object_open_id(d, 0, 0, &it));
+    assert_string_equal(tn_error_detail(),
+                        "no object has the id 0, which tn_object_id() gives for NULL");
     assert_int_equal(tn_object_open_id(d, 0, UINT64_C(7) << 32, &it), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_object_open_id(d, 0, UINT64_C(7) << 32 | 1, &it), TN_ERR_NOT_FOUND);
     assert_null(tn_object_close(NULL));
     assert_int_equal(tn_object_id(NULL), 0);
     INVALID(tn_object_kind(NULL));

@@ -333,7 +333,7 @@ TN_TEST(chains_are_rebuilt_when_one_is_a_circle)
     tn_event *event, *none;
     begin(TN_QUEUE_REDELIVER);
     TN_CHECK_OK(tn_event_open(d, "a", TN_OPEN_NEW, &event));
-    const uint32_t index = (uint32_t)tn_object_id(event);
+    const uint32_t index = tni_object_id_index(tn_object_id(event));
     struct tni_object *object = tni_object_at(&d->segment, index);
     atomic_store(&object->name_next, index + 1);
     for (int i = 0; i < MOST && atomic_load(&object->name_next) != 0; i++) {

@@ -133,6 +133,21 @@ TN_TEST(an_id_does_not_lead_to_the_next_object_in_its_entry)
     finish();
 }
 
+TN_TEST(no_object_has_the_id_0)
+{
+    struct tn_object *first = NULL, *found = NULL;
+    begin(OBJECTS);
+    first = make(1);
+    assert_int_equal(first->index, 0);
+    assert_int_equal(first->generation, 0);
+    assert_true(tn_object_id(first) != 0);
+    TN_CHECK_OK(tn_object_open_id(domain, 0, tn_object_id(first), &found));
+    assert_ptr_equal(found->object, first->object);
+    assert_int_equal(tn_object_open_id(domain, 0, tn_object_id(NULL), &found), TN_ERR_INVALID);
+    assert_true(tni_object_id(0, UINT32_MAX - 1) != 0);
+    finish();
+}
+
 TN_TEST(a_full_table_has_room_again_after_one_close)
 {
     struct tn_object *handles[OBJECTS], *more = NULL;
