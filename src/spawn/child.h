@@ -13,6 +13,7 @@ struct tn_process {
     int pid_fd;               /* -1 once the child was collected */
     int message_fd;           /* read end of its message pipe; -1 once it was collected */
     bool is_ended;
+    bool is_in_group;         /* its group closes it */
     tn_process_status status; /* valid if is_ended */
     uint64_t kill_ns;         /* when its group sends SIGKILL; valid once it sent SIGTERM */
     struct tn_process *next;  /* in the list of all children of this process */

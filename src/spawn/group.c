@@ -80,6 +80,7 @@ static int reserve(struct tn_group *group, uint32_t more)
 static void append(struct tn_group *group, struct tn_process *child)
 {
     child->status.index = group->count;
+    child->is_in_group = true;
     group->children[group->count++] = child;
 }
 
@@ -141,6 +142,8 @@ int tn_group_add(tn_group *group, tn_process *process)
         return tni_fail_null("the process");
     if (process->owner_pid != tni_os_pid())
         return tni_fail(TN_ERR_INVALID, "another process started the process %d", process->pid);
+    if (process->is_in_group)
+        return tni_fail(TN_ERR_INVALID, "process %d is in a group already", process->pid);
     status = reserve(group, 1);
     if (status == 0)
         append(group, process);
