@@ -7,6 +7,7 @@
 #ifndef TNI_BASE_H
 #define TNI_BASE_H
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,9 +45,14 @@ static inline uint64_t tni_pause_ns(uint64_t took_ns, uint64_t factor, uint64_t 
  * calls this; its callers pass the status on.
  */
 int tni_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/** As tni_fail(), with ": <text of errno_value>" appended. */
+/**
+ * As tni_fail(), with ": <text of errno_value>" appended. If both do not fit, the sentence
+ * loses its middle, which is most likely that of a path.
+ */
 int tni_fail_errno(int status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+int tni_fail_errno_list(int status, int errno_value, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 /**
  * As tni_fail(), with a static sentence and no formatting: for errors that are part of normal
  * work, such as a full queue.
@@ -62,9 +68,10 @@ static inline int tni_negative(int status)
         __builtin_unreachable();
     return status;
 }
-#define tni_fail(...)       tni_negative(tni_fail(__VA_ARGS__))
-#define tni_fail_errno(...) tni_negative(tni_fail_errno(__VA_ARGS__))
-#define tni_fail_plain(...) tni_negative(tni_fail_plain(__VA_ARGS__))
+#define tni_fail(...)            tni_negative(tni_fail(__VA_ARGS__))
+#define tni_fail_errno(...)      tni_negative(tni_fail_errno(__VA_ARGS__))
+#define tni_fail_errno_list(...) tni_negative(tni_fail_errno_list(__VA_ARGS__))
+#define tni_fail_plain(...)      tni_negative(tni_fail_plain(__VA_ARGS__))
 /** Fail because the argument `name` of a public function is NULL. */
 #define tni_fail_null(name) tni_fail(TN_ERR_INVALID, "%s is NULL", name)
 /** Set what tn_error_peer() returns in this thread: the process whose death is the error. */

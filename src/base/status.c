@@ -8,7 +8,8 @@
  *
  * I1  tni_fail() returns the status that it is given, so a function fails with
  *     `return tni_fail(...)`.
- * I2  A detail ends in NUL, and in "..." if it was cut.
+ * I2  A detail ends in NUL, and in "..." if it was cut. If the reason of the kernel does not
+ *     fit behind the sentence, "..." replaces the middle of the sentence instead.
  * I3  Detail and peer are thread-local; no other thread reads or writes them.
  * I4  No function here takes a lock, so none can block for ever in a forked child.
  * I5  The log hook is called while no structure of the library is half changed, and never from
@@ -17,13 +18,12 @@
  * Callers: every room, from any thread, also in a forked child.
  * Death: leaves nothing, since there is no shared memory here.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
 
-enum { DETAIL_BYTES = 256, ERRNO_BYTES = 96 };
+enum { DETAIL_BYTES = 256, ERRNO_BYTES = 96, LONG_BYTES = 4352 /* a path and a sentence */ };
 
 static _Thread_local char detail[DETAIL_BYTES];
 static TNI_TLS_INITIAL _Thread_local const char
@@ -31,22 +31,15 @@ static TNI_TLS_INITIAL _Thread_local const char
 static _Thread_local tn_peer peer;
 
 /* Arguments may point into the old detail, so the new one is written to a buffer first. */
-static void set_detail(const char *format, va_list arguments, const char *reason)
+static void set_detail(const char *format, va_list arguments)
 {
     char text[DETAIL_BYTES];
-    size_t room = sizeof text;
-    int wanted = vsnprintf(text, room, format, arguments);
-    size_t used = wanted < 0 ? 0 : TNI_MIN((size_t)wanted, room - 1);
-    bool was_cut = wanted < 0 || (size_t)wanted >= room;
+    int wanted = vsnprintf(text, sizeof text, format, arguments);
 
     if (wanted < 0)
         text[0] = '\0';
-    if (reason != NULL && !was_cut) {
-        int more = snprintf(text + used, room - used, ": %s", reason);
-        was_cut = more < 0 || (size_t)more >= room - used;
-    }
-    if (was_cut)
-        memcpy(text + room - 4, "...", 4);
+    if (wanted < 0 || (size_t)wanted >= sizeof text)
+        memcpy(text + sizeof text - 4, "...", 4);
     memcpy(detail, tni_text_clean(text), sizeof text);
     plain = NULL;
 }
@@ -55,7 +48,7 @@ int(tni_fail)(int status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    set_detail(format, arguments, NULL);
+    set_detail(format, arguments);
     va_end(arguments);
     tni_log_failure(tn_status_name(status), detail);
     return status;
@@ -78,14 +71,23 @@ static const char *errno_text(int errno_value, char *text, size_t size_bytes)
 #endif
 }
 
+int(tni_fail_errno_list)(int status, int errno_value, const char *format, va_list arguments)
+{
+    char text[LONG_BYTES], buffer[ERRNO_BYTES];
+    const char *reason = errno_text(errno_value, buffer, sizeof buffer);
+    int wanted = vsnprintf(text, sizeof text, format, arguments);
+    if (wanted < 0)
+        text[0] = '\0';
+    tni_text_shorten(text, DETAIL_BYTES - sizeof ": " - strnlen(reason, ERRNO_BYTES));
+    return (tni_fail)(status, "%s: %.*s", text, ERRNO_BYTES, reason);
+}
+
 int(tni_fail_errno)(int status, int errno_value, const char *format, ...)
 {
-    char reason[ERRNO_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    set_detail(format, arguments, errno_text(errno_value, reason, sizeof reason));
+    status = (tni_fail_errno_list)(status, errno_value, format, arguments);
     va_end(arguments);
-    tni_log_failure(tn_status_name(status), detail);
     return status;
 }
 

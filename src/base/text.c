@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/base.h"
 
@@ -52,4 +53,15 @@ void tni_text_copy(char *text, size_t size_bytes, const char *shared, size_t sha
     }
     text[i] = '\0';
     tni_text_clean(text);
+}
+
+void tni_text_shorten(char *text, size_t most_bytes)
+{
+    static const char mark[] = "...";
+    size_t length = strlen(text), kept = most_bytes - (sizeof mark - 1);
+    if (length <= most_bytes)
+        return;
+    size_t end = kept / 2, begin = kept - end;
+    memcpy(text + begin, mark, sizeof mark - 1);
+    memmove(text + begin + sizeof mark - 1, text + length - end, end + 1);
 }

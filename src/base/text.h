@@ -19,4 +19,10 @@ char *tni_text_clean(char *text);
  */
 void tni_text_copy(char *text, size_t size_bytes, const char *shared, size_t shared_bytes);
 
+/**
+ * Cut text in place that is longer than `most_bytes`, which is 8 or more: "..." replaces its
+ * middle.
+ */
+void tni_text_shorten(char *text, size_t most_bytes);
+
 #endif

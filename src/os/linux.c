@@ -56,18 +56,23 @@ int tni_linux_status(int errno_value)
     }
 }
 
+enum { MOST_BEFORE_LIMIT = 80 }; /* bytes, so that the rest of the sentence fits */
+
 int tni_linux_fail(int status, int errno_value, const char *format, ...)
 {
     char text[256];
     va_list arguments;
     va_start(arguments, format);
+    if (errno_value != EMFILE && errno_value != ENFILE) {
+        status = tni_fail_errno_list(status, errno_value, format, arguments);
+        va_end(arguments);
+        return status;
+    }
     int wanted = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (wanted < 0)
         text[0] = '\0';
-
-    if (errno_value != EMFILE && errno_value != ENFILE)
-        return tni_fail_errno(status, errno_value, "%s", text);
+    tni_text_shorten(text, MOST_BEFORE_LIMIT);
     struct rlimit limit = {0};
     if (errno_value == ENFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return tni_fail(TN_ERR_SYSTEM, "%s: no descriptors left (limit of the whole machine)",

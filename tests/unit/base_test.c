@@ -45,11 +45,31 @@ static void a_detail_that_is_too_long_ends_in_dots(void **state)
     tni_fail(TN_ERR_INVALID, "%s", long_text);
     assert_int_equal(strlen(tn_error_detail()), 255);
     assert_string_equal(tn_error_detail() + 252, "...");
+}
 
-    long_text[250] = '\0';
-    tni_fail_errno(TN_ERR_INVALID, ENOENT, "%s", long_text);
+static void a_long_path_loses_its_middle_and_not_the_reason(void **state)
+{
+    (void)state;
+    static const char reason[] = "aaz: No such file or directory";
+    char path[4097];
+    memset(path, 'a', sizeof path - 1);
+    path[0] = '/';
+    path[sizeof path - 2] = 'z';
+    path[sizeof path - 1] = '\0';
+
+    for (size_t room = 0; room < 2; room++) {
+        const char *text = room == 0 ? path : path + sizeof path - 1 - 250;
+        assert_int_equal(tni_fail_errno(TN_ERR_NOT_FOUND, ENOENT, "opening %s", text),
+                         TN_ERR_NOT_FOUND);
+        const char *detail = tn_error_detail();
+        assert_int_equal(strlen(detail), 255);
+        assert_string_equal(detail + 255 - (sizeof reason - 1), reason);
+        assert_memory_equal(detail, "opening ", 8);
+        assert_non_null(strstr(detail, "a...a"));
+    }
+    tni_fail_errno(TN_ERR_NOT_FOUND, ENOENT, "%s", path + sizeof path - 1 - 228);
     assert_int_equal(strlen(tn_error_detail()), 255);
-    assert_string_equal(tn_error_detail() + 252, "...");
+    assert_null(strstr(tn_error_detail(), "..."));
 }
 
 static void a_detail_has_neither_control_characters_nor_parts_of_one(void **state)
@@ -280,6 +300,7 @@ int main(void)
         cmocka_unit_test(fail_may_quote_the_detail_it_replaces),
         cmocka_unit_test(fail_errno_appends_the_reason),
         cmocka_unit_test(a_detail_that_is_too_long_ends_in_dots),
+        cmocka_unit_test(a_long_path_loses_its_middle_and_not_the_reason),
         cmocka_unit_test(a_detail_has_neither_control_characters_nor_parts_of_one),
         cmocka_unit_test(cleaning_a_text_leaves_valid_utf_8_as_it_is),
         cmocka_unit_test(the_peer_is_the_last_one_set),
