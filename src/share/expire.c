@@ -11,11 +11,12 @@ bool tni_ticket_names_tensor(const struct tn_domain *d, tni_block block)
            !tni_class_is_message(tni_block_class(block));
 }
 
-int tni_ticket_fail_corrupt(uint32_t index, tni_block block)
+int tni_ticket_fail_corrupt(uint64_t ticket, tni_block block)
 {
     return tni_fail(TN_ERR_CORRUPT,
-                    "ticket %u names the block %08x, which does not exist or holds no tensor",
-                    index, block.id);
+                    TNI_TICKET_FORMAT
+                    " names the block %08x, which does not exist or holds no tensor",
+                    ticket, block.id);
 }
 
 void tni_ticket_note_free(struct tn_domain *d, uint32_t index)
@@ -31,7 +32,8 @@ int tni_ticket_end(struct tn_domain *d, struct tni_thread *thread, uint32_t inde
     uint64_t over = tni_ticket_word(tni_ticket_generation(word), state, 0);
 
     if (!tni_ticket_names_tensor(d, block))
-        return tni_ticket_fail_corrupt(index, block);
+        return tni_ticket_fail_corrupt(tni_ticket_id(tni_ticket_generation(word), index),
+                                       block);
     tni_announce(thread, block, 1);
     TNI_KILL_POINT("ticket_end_announced");
     if (!atomic_compare_exchange_strong(&ticket->word, &word, over)) {
@@ -54,8 +56,8 @@ int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word)
         why = "was revoked";
     if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_EXPIRED)
         why = "expired";
-    return tni_fail(TN_ERR_STALE, "the handle of ticket %u (generation %llu) %s", name.index,
-                    (unsigned long long)name.generation, why);
+    return tni_fail(TN_ERR_STALE, "the handle of " TNI_TICKET_FORMAT " %s",
+                    tni_ticket_id(name.generation, name.index), why);
 }
 
 bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns)

@@ -231,8 +231,9 @@ static int check_head(const struct handle_head *head, size_t size_bytes)
     if (head->generation == 0 || head->generation >= TNI_TICKET_GENERATIONS ||
         head->index >= TNI_MAX_TICKETS)
         return tni_fail(TN_ERR_INVALID,
-                        "the handle names ticket %u (generation %llu), which no domain has",
-                        head->index, (unsigned long long)head->generation);
+                        "the handle names ticket %u (generation %" PRIu64
+                        "), which no domain has",
+                        head->index, head->generation);
     return 0;
 }
 

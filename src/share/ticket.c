@@ -164,25 +164,26 @@ static bool has_own_end(const struct tni_ticket *ticket)
  * Check that the ticket names the block that the handle names. If it does not, the handle was
  * forged: tn_handle_export() makes no such handle.
  */
-static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
+static int check_block(struct tn_domain *d, struct tni_ticket_name name, tni_block block,
                        uint32_t generation)
 {
-    const struct tni_ticket *ticket = tni_ticket_at(&d->segment, index);
+    const struct tni_ticket *ticket = tni_ticket_at(&d->segment, name.index);
+    const uint64_t id = tni_ticket_id(name.generation, name.index);
     tni_block own = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
     uint32_t own_generation = atomic_load_explicit(&ticket->generation, memory_order_relaxed);
 
     if (!tni_ticket_names_tensor(d, own))
-        return tni_ticket_fail_corrupt(index, own);
+        return tni_ticket_fail_corrupt(id, own);
     if (own.id != block.id || own_generation != generation)
         return tni_fail(
             TN_ERR_INVALID,
             "the handle names block %08x (generation %u), but its ticket names %08x (%u)",
             block.id, generation, own.id, own_generation);
     if (tni_ref_generation(d, own) != own_generation)
-        return tni_fail(
-            TN_ERR_CORRUPT,
-            "ticket %u names block %08x of generation %u, but the block has generation %u",
-            index, own.id, own_generation, tni_ref_generation(d, own));
+        return tni_fail(TN_ERR_CORRUPT,
+                        TNI_TICKET_FORMAT
+                        " names block %08x of generation %u, but the block has generation %u",
+                        id, own.id, own_generation, tni_ref_generation(d, own));
     return 0;
 }
 
@@ -260,7 +261,7 @@ int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ti
         uint64_t word = atomic_load_explicit(&ticket->word, memory_order_acquire);
         if (!is_live(name, word))
             return tni_ticket_fail_stale(name, word);
-        int status = check_block(d, name.index, block, generation);
+        int status = check_block(d, name, block, generation);
         if (status != 0 && atomic_load(&ticket->word) == word)
             return status;
         if (status != 0)
@@ -272,8 +273,8 @@ int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ti
                   (status = use_one(d, thread, name.index, word, block)) == 1))
             return 0;
         else if (tni_ticket_uses(word) == 0)
-            return tni_fail(TN_ERR_CORRUPT, "ticket %u is live but has no uses left",
-                            name.index);
+            return tni_fail(TN_ERR_CORRUPT, TNI_TICKET_FORMAT " is live but has no uses left",
+                            tni_ticket_id(name.generation, name.index));
         if (status < 0)
             return status;
     }

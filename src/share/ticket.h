@@ -3,7 +3,12 @@
 #ifndef TNI_SHARE_TICKET_H
 #define TNI_SHARE_TICKET_H
 
+#include <inttypes.h>
+
 #include "share/share.h"
+
+/* A ticket in a sentence, as `tenon tickets` writes it. The argument is tni_ticket_id(). */
+#define TNI_TICKET_FORMAT "ticket %016" PRIx64
 
 /* The ticket that a handle names. The generation counts how often the entry was reused. */
 struct tni_ticket_name {
@@ -62,7 +67,7 @@ void tni_ticket_unbind(struct tni_ticket *ticket, uint64_t word, uint64_t now_ns
 uint64_t tni_ticket_load(const struct tni_ticket *ticket);
 /** Whether a block exists and is of a kind that a ticket may name. */
 bool tni_ticket_names_tensor(const struct tn_domain *domain, tni_block block);
-int tni_ticket_fail_corrupt(uint32_t index, tni_block block);
+int tni_ticket_fail_corrupt(uint64_t ticket, tni_block block);
 /** Note that this ticket became free: the next search begins there. */
 void tni_ticket_note_free(struct tn_domain *domain, uint32_t index);
 
