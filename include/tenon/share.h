@@ -31,8 +31,9 @@ enum {
  * Set the strategy of storages that this process makes from now on. At first it is
  * $TENON_STRATEGY, else ARENA; a forked child goes on with its parent's.
  *
- * @param strategy  TN_STRATEGY_*
- * @return 0, or TN_ERR_INVALID (no strategy has this number)
+ * @param strategy  TN_STRATEGY_*, but not TN_STRATEGY_DEFAULT, which stands for what is set
+ * here
+ * @return 0, or TN_ERR_INVALID (another number)
  * Threads: any; it is one setting for all threads.
  */
 TN_API TN_NODISCARD int tn_strategy_set(uint32_t strategy);

@@ -43,6 +43,9 @@ int tn_strategy_parse(const char *name, uint32_t *ret_strategy)
 
 int tn_strategy_set(uint32_t strategy)
 {
+    if (strategy == TN_STRATEGY_DEFAULT)
+        return tni_fail(TN_ERR_INVALID, "TN_STRATEGY_DEFAULT cannot be set: it stands for the "
+                                        "strategy that is set");
     if (tn_strategy_name(strategy) == NULL)
         return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", strategy);
     atomic_store_explicit(&tni_strategy_current, strategy, memory_order_relaxed);
