@@ -154,10 +154,18 @@ static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
     for (int32_t i = 0; i < ndim; i++) {
         if (shape[i] == -1 && unknown < 0)
             unknown = i;
-        else if (shape[i] < 0 || __builtin_mul_overflow(known, shape[i], &known))
+        else if (shape[i] == -1)
             return tni_fail(TN_ERR_INVALID,
-                            "axis %d of the new shape has the invalid size %lld", i,
+                            "axes %d and %d of the new shape are -1: only one size may be -1",
+                            unknown, i);
+        else if (shape[i] < 0)
+            return tni_fail(TN_ERR_INVALID,
+                            "axis %d of the new shape has the negative size %lld", i,
                             (long long)shape[i]);
+        else if (__builtin_mul_overflow(known, shape[i], &known))
+            return tni_fail(TN_ERR_INVALID,
+                            "the new shape has 2^63 elements or more, at axis %d of size %lld",
+                            i, (long long)shape[i]);
     }
     if (unknown >= 0 && known != 0 && count % known == 0) {
         shape[unknown] = count / known;
