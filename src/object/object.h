@@ -45,6 +45,11 @@ void tni_object_fini(struct tn_domain *domain);
 /* How to print a name from shared memory: damage may have removed its terminating 0. */
 #define TNI_NAME_FORMAT "'%.48s'"
 _Static_assert(TNI_OBJECT_NAME_BYTES == 48, "TNI_NAME_FORMAT");
+/* The same for a name that may be "": "'name'" or "without a name". TNI_TITLE() is its
+ * argument. */
+#define TNI_TITLE_FORMAT "%s%.48s%s"
+#define TNI_TITLE(name)                                                                        \
+    (name)[0] != '\0' ? "'" : "without a name", (name), (name)[0] != '\0' ? "'" : ""
 
 /*
  * Whose death ends a wait. NONE: no death ends it. THROUGH: no death ends it, and
@@ -209,6 +214,11 @@ struct tni_awaited {
  */
 int tni_object_wait(struct tn_object *handle, const struct tni_awaited *awaited,
                     uint64_t deadline_ns);
+/**
+ * Fail with TN_ERR_TIMED_OUT after the deadline. The sentence about a deadline far in the past
+ * says that a deadline is a time: the caller likely passed a duration.
+ */
+int tni_object_fail_late(uint64_t deadline_ns);
 
 /** Wake every process that waits at an object, and ring its watchers. */
 void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *object);

@@ -51,7 +51,7 @@ static int report_death(struct tn_object *handle, uint32_t side)
 }
 
 /* A deadline far in the past is likely a duration that the caller took for a time. */
-static int fail_late(uint64_t deadline_ns)
+int tni_object_fail_late(uint64_t deadline_ns)
 {
     uint64_t late_s = (tni_os_now_ns() - deadline_ns) / UINT64_C(1000000000);
     if (late_s == 0)
@@ -123,7 +123,7 @@ int tni_object_wait(struct tn_object *handle, const struct tni_awaited *a, uint6
         status = a->attempt(a->context);
         if (status == TN_ERR_TIMED_OUT && slept == TN_ERR_TIMED_OUT &&
             tni_os_now_ns() >= deadline_ns)
-            return fail_late(deadline_ns);
+            return tni_object_fail_late(deadline_ns);
     }
     return status;
 }

@@ -7,8 +7,8 @@
 
 static __attribute__((noinline)) int fail_ended(const struct tni_queue *q)
 {
-    return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
-                    q->handle.object->name);
+    return tni_fail(TN_ERR_CLOSED, "the queue " TNI_TITLE_FORMAT " was ended",
+                    TNI_TITLE(q->handle.object->name));
 }
 
 /*
@@ -37,9 +37,10 @@ static uint64_t max_steps(const struct tni_queue *q)
 /* The word of the slot at the tail is more than one round ahead, which no push brings about. */
 static int fail_ahead(const struct tni_queue *q, uint64_t tail, int32_t ahead)
 {
-    return tni_fail(
-        TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT ": slot %u is %d rounds ahead of round %u",
-        q->handle.object->name, tni_position_index(tail), ahead, tni_position_round(tail));
+    return tni_fail(TN_ERR_CORRUPT,
+                    "the queue " TNI_TITLE_FORMAT ": slot %u is %d rounds ahead of round %u",
+                    TNI_TITLE(q->handle.object->name), tni_position_index(tail), ahead,
+                    tni_position_round(tail));
 }
 
 /* I2. @return the tail now */

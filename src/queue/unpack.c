@@ -80,8 +80,8 @@ static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
     if (views > q->room_bytes || bytes > q->room_bytes - views || c->form > TNI_FORM_TENSOR ||
         has_block != (c->form == TNI_FORM_TENSOR) ||
         (has_block && tni_class_is_message(tni_block_class(c->block))))
-        return tni_fail(TN_ERR_CORRUPT, "a slot of queue " TNI_NAME_FORMAT " is damaged",
-                        q->handle.object->name);
+        return tni_fail(TN_ERR_CORRUPT, "a slot of the queue " TNI_TITLE_FORMAT " is damaged",
+                        TNI_TITLE(q->handle.object->name));
     c->tensor_count = has_block;
     c->views = slot->data;
     c->views_bytes = views;
@@ -204,8 +204,8 @@ static int check_room(struct tni_queue *q, const struct unpacking *u)
 static int fail_not_a_tensor(const struct tni_queue *q)
 {
     return tni_fail(TN_ERR_INVALID,
-                    "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
-                    q->handle.object->name);
+                    "the oldest message of the queue " TNI_TITLE_FORMAT " is not one tensor",
+                    TNI_TITLE(q->handle.object->name));
 }
 
 /* Obtain all that the message at u->at needs. */

@@ -73,10 +73,7 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadl
             return slept;
         if (slept == TN_ERR_TIMED_OUT) {
             found = find_ready(queues, count);
-            return found != TN_ERR_TIMED_OUT
-                       ? found
-                       : tni_fail(TN_ERR_TIMED_OUT,
-                                  "none of the %u queues was ready before the deadline", count);
+            return found != TN_ERR_TIMED_OUT ? found : tni_object_fail_late(deadline.ns);
         }
     }
 }

@@ -56,8 +56,8 @@ static int check_word(const struct tni_object *object, uint64_t word)
                    object->capacity <= MAX_PARTIES && tni_barrier_fate(word) <= FATE_LATE))
         return 0;
     return tni_fail(TN_ERR_CORRUPT,
-                    "barrier " TNI_NAME_FORMAT " for %u parties has the word %llx",
-                    object->name, object->capacity, (unsigned long long)word);
+                    "the barrier " TNI_TITLE_FORMAT " for %u parties has the word %llx",
+                    TNI_TITLE(object->name), object->capacity, (unsigned long long)word);
 }
 
 static int report(const struct tni_object *object, uint32_t fate)
@@ -66,14 +66,14 @@ static int report(const struct tni_object *object, uint32_t fate)
         return 0;
     if (fate == FATE_LATE)
         return tni_fail(TN_ERR_CLOSED,
-                        "barrier " TNI_NAME_FORMAT
+                        "the barrier " TNI_TITLE_FORMAT
                         " is broken: a waiter reached its deadline or was interrupted",
-                        object->name);
+                        TNI_TITLE(object->name));
     uint64_t dead = atomic_load(&object->value2); /* I4 */
     tni_set_peer(tni_dead_seat(dead), tni_dead_pid(dead));
     return tni_fail(TN_ERR_PEER_DIED,
-                    "barrier " TNI_NAME_FORMAT " is broken: process %d in seat %u died",
-                    object->name, tni_dead_pid(dead), tni_dead_seat(dead));
+                    "the barrier " TNI_TITLE_FORMAT " is broken: process %d in seat %u died",
+                    TNI_TITLE(object->name), tni_dead_pid(dead), tni_dead_seat(dead));
 }
 
 /* I3. TN_ERR_TIMED_OUT: nothing is decided yet. */
@@ -107,7 +107,7 @@ static int try_pass(void *context)
  * A party that has arrived leaves, because of the status `why`: break the generation, unless
  * its fate is decided by now.
  */
-static int break_generation(const struct gathering *g, int why)
+static int break_generation(const struct gathering *g, int why, uint64_t deadline_ns)
 {
     uint64_t seen = atomic_load(&g->object->value);
     do {
@@ -120,10 +120,13 @@ static int break_generation(const struct gathering *g, int why)
         !atomic_compare_exchange_weak(&g->object->value, &seen, with_fate(seen, FATE_LATE)));
     TNI_KILL_POINT("barrier_broken_late");
     tni_wait_notify(&g->object->items, INT32_MAX);
-    return tni_fail(why, "barrier " TNI_NAME_FORMAT ": %u of %u parties had arrived when %s",
-                    g->object->name, tni_barrier_arrived(seen), g->object->capacity,
-                    why == TN_ERR_TIMED_OUT ? "the deadline passed"
-                                            : "the wait was interrupted");
+    /* The sentence of tni_object_wait() says so if the deadline is likely a duration. */
+    const char *reason = why != TN_ERR_TIMED_OUT ? "the wait was interrupted"
+                         : deadline_ns == 0      ? "the deadline passed"
+                                                 : tn_error_detail();
+    return tni_fail(why, "%u of %u parties had arrived at the barrier " TNI_TITLE_FORMAT ": %s",
+                    tni_barrier_arrived(seen), g->object->capacity, TNI_TITLE(g->object->name),
+                    reason);
 }
 
 int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
@@ -159,8 +162,9 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
                                                    .context = &g},
                              deadline.ns);
     bool is_leaving = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
-    return is_leaving && tni_process_is_same_member(d, who) ? break_generation(&g, status)
-                                                            : status;
+    return is_leaving && tni_process_is_same_member(d, who)
+               ? break_generation(&g, status, deadline.ns)
+               : status;
 }
 
 /*

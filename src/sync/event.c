@@ -55,10 +55,10 @@ static int try_pass(void *context)
         return 0;
     uint64_t set = 1;
     if (!atomic_compare_exchange_strong(&object->value, &set, 0)) /* I1 */
-        return set == 0
-                   ? TN_ERR_TIMED_OUT
-                   : tni_fail(TN_ERR_CORRUPT, "event " TNI_NAME_FORMAT " has the word %llx",
-                              object->name, (unsigned long long)set);
+        return set == 0 ? TN_ERR_TIMED_OUT
+                        : tni_fail(TN_ERR_CORRUPT,
+                                   "the event " TNI_TITLE_FORMAT " has the word %llx",
+                                   TNI_TITLE(object->name), (unsigned long long)set);
     TNI_KILL_POINT("event_passed");
     return 0;
 }

@@ -74,9 +74,10 @@ static int fail_word(const struct acquire *a, uint64_t word)
 {
     return tni_fail(
         TN_ERR_CORRUPT,
-        "lock " TNI_NAME_FORMAT
+        "the lock " TNI_TITLE_FORMAT
         " is held by thread %u of seat %u, which has ended, or by no thread (word %llx)",
-        a->object->name, tni_lock_thread(word), tni_lock_seat(word), (unsigned long long)word);
+        TNI_TITLE(a->object->name), tni_lock_thread(word), tni_lock_seat(word),
+        (unsigned long long)word);
 }
 
 /* Why this thread cannot take a lock with this word; 0: it can. */
@@ -87,8 +88,8 @@ static int check_free(struct acquire *a, uint64_t word)
         return 0;
     if (word == a->own)
         return tni_fail(TN_ERR_INVALID,
-                        "this thread holds the lock " TNI_NAME_FORMAT " already",
-                        a->object->name);
+                        "this thread holds the lock " TNI_TITLE_FORMAT " already",
+                        TNI_TITLE(a->object->name));
     if ((word & (TNI_LOCK_HELD | TNI_LOCK_RECOVERED)) != TNI_LOCK_HELD ||
         !tni_geometry_has_seat(&s->geometry, tni_lock_seat(word)))
         return fail_word(a, word);
@@ -172,8 +173,8 @@ int tni_lock_acquire_again(tn_lock *lock)
 
 static int fail_not_held(const struct tni_object *object)
 {
-    return tni_fail(TN_ERR_INVALID, "this thread does not hold the lock " TNI_NAME_FORMAT,
-                    object->name);
+    return tni_fail(TN_ERR_INVALID, "this thread does not hold the lock " TNI_TITLE_FORMAT,
+                    TNI_TITLE(object->name));
 }
 
 int tni_lock_check_held(const tn_lock *lock)

@@ -56,9 +56,9 @@ static int bind(struct tn_object *handle)
     semaphore->held = tni_object_ring(s, object, tni_semaphore_held_bytes(s));
     if (semaphore->held == NULL || semaphore->limit > TNI_MAX_PERMITS)
         return tni_fail(TN_ERR_CORRUPT,
-                        "semaphore " TNI_NAME_FORMAT
+                        "the semaphore " TNI_TITLE_FORMAT
                         " of %u permits names no block for the counts of its owners",
-                        object->name, object->capacity);
+                        TNI_TITLE(object->name), object->capacity);
     return 0;
 }
 
@@ -104,8 +104,8 @@ static int take_permit(struct tni_object *object, uint32_t limit)
             return TN_ERR_TIMED_OUT;
         if (tni_semaphore_permits(seen) > limit)
             return tni_fail(TN_ERR_CORRUPT,
-                            "semaphore " TNI_NAME_FORMAT " has %u permits of %u", object->name,
-                            tni_semaphore_permits(seen), limit);
+                            "the semaphore " TNI_TITLE_FORMAT " has %u permits of %u",
+                            TNI_TITLE(object->name), tni_semaphore_permits(seen), limit);
     } while (!atomic_compare_exchange_weak(
         &object->value, &seen, tni_semaphore_next(seen, tni_semaphore_permits(seen) - 1)));
     return 0;
@@ -144,8 +144,8 @@ static int try_acquire_owned(struct tni_semaphore *semaphore)
 static int fail_one(const struct tni_object *object, uint64_t word)
 {
     return tni_fail(TN_ERR_CORRUPT,
-                    "semaphore " TNI_NAME_FORMAT " of one permit has the word %llx",
-                    object->name, (unsigned long long)word);
+                    "the semaphore " TNI_TITLE_FORMAT " of one permit has the word %llx",
+                    TNI_TITLE(object->name), (unsigned long long)word);
 }
 
 static int try_acquire_one(struct tni_semaphore *semaphore)
@@ -198,10 +198,10 @@ static bool uncount_anothers(struct tni_semaphore *semaphore)
 
 static int fail_not_held(const struct tni_semaphore *semaphore)
 {
-    return tni_fail(TN_ERR_INVALID, "%s of the semaphore " TNI_NAME_FORMAT,
+    return tni_fail(TN_ERR_INVALID, "%s of the semaphore " TNI_TITLE_FORMAT,
                     semaphore->any_releases ? "no process holds a permit"
                                             : "this process holds no permit",
-                    semaphore->handle.object->name);
+                    TNI_TITLE(semaphore->handle.object->name));
 }
 
 /* I5 */

@@ -55,8 +55,8 @@ static inline int tni_semaphore_give(struct tni_object *object, uint32_t limit, 
         if (tni_semaphore_permits(seen) > limit || count > limit - tni_semaphore_permits(seen))
             return tni_fail(tni_semaphore_permits(seen) == TNI_MAX_PERMITS ? TN_ERR_INVALID
                                                                            : TN_ERR_CORRUPT,
-                            "semaphore " TNI_NAME_FORMAT " has %u permits already",
-                            object->name, tni_semaphore_permits(seen));
+                            "the semaphore " TNI_TITLE_FORMAT " has %u permits already",
+                            TNI_TITLE(object->name), tni_semaphore_permits(seen));
     } while (!atomic_compare_exchange_weak(
         &object->value, &seen, tni_semaphore_next(seen, tni_semaphore_permits(seen) + count)));
     return 0;
