@@ -139,8 +139,11 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  *         TN_ERR_CLOSED     the queue was ended
  *         TN_ERR_PEER_DIED  no room, a consumer died, and no other consumer is left
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
- *         TN_ERR_INVALID    a tensor is not shared in this domain, or the message is too large
- *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
+ *         TN_ERR_INVALID    a tensor is not shared in this domain, or the message has too many
+ *                           tensors
+ *         TN_ERR_NO_MEMORY  no memory for the message until the deadline; at once for one that
+ *                           is larger than the quota of the domain
+ *         TN_ERR_FORKED, TN_ERR_CORRUPT
  *
  * Whatever the deadline, the push of a file_descriptor tensor that tenond has not got the
  * descriptor of (see tn_tensor_create()) waits for a tenond that is stopped or silent, a
@@ -195,7 +198,7 @@ TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadlin
 /**
  * Push up to `count` messages [count] in order; waits only for the first.
  * @return how many were pushed (at least 1, unless count is 0), or the error of the first, as
- *         of tn_queue_push()
+ *         of tn_queue_push(). With the count 0 the call only checks the queue
  */
 TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *messages,
                                            uint32_t count, uint32_t flags,
@@ -204,7 +207,7 @@ TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *me
 /**
  * Pop up to `count` messages into ret_messages [count]; waits only for the first.
  * @return how many were popped (at least 1, unless count is 0), or the error of the first, as
- *         of tn_queue_pop()
+ *         of tn_queue_pop(). With the count 0 the call only checks the queue
  */
 TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                                           tn_message *ret_messages);

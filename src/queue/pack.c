@@ -200,12 +200,13 @@ static int check_message(const struct tni_queue *q, const tn_message *m)
     if (m->tensor_count > TN_MESSAGE_MAX_TENSORS)
         return tni_fail(TN_ERR_INVALID, "the message has %u tensors; it can have at most %d",
                         m->tensor_count, TN_MESSAGE_MAX_TENSORS);
-    if ((m->tensor_count != 0 && m->tensors == NULL) ||
-        (m->size_bytes != 0 && m->bytes == NULL))
+    if (m->tensor_count != 0 && m->tensors == NULL)
         return tni_fail(TN_ERR_INVALID,
-                        "%s of the message is NULL, but tensor_count is %u and size_bytes %zu",
-                        m->tensor_count != 0 && m->tensors == NULL ? "tensors" : "bytes",
-                        m->tensor_count, m->size_bytes);
+                        "tensors of the message is NULL, but tensor_count is %u",
+                        m->tensor_count);
+    if (m->size_bytes != 0 && m->bytes == NULL)
+        return tni_fail(TN_ERR_INVALID, "bytes of the message is NULL, but size_bytes is %zu",
+                        m->size_bytes);
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         if (m->tensors[i] == NULL)
             return tni_fail(TN_ERR_INVALID, "tensor %u of the message is NULL", i);

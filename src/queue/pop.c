@@ -19,8 +19,8 @@ static int try_pop(void *context)
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     int status = tni_parcel_pop(q, thread, &p->wanted);
     if (status == TN_ERR_TIMED_OUT && is_ended && !tni_ring_has_more(q))
-        status = tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
-                          q->handle.object->name);
+        status = tni_fail(TN_ERR_CLOSED, "the queue " TNI_TITLE_FORMAT " was ended",
+                          TNI_TITLE(q->handle.object->name));
     tni_thread_leave(thread);
     return status;
 }
@@ -54,9 +54,9 @@ static int pop(struct pop *p, uint64_t deadline_ns)
         return status;
     if (TNI_UNLIKELY(p->wanted.tensor != NULL && q->policy == TN_QUEUE_LEASE))
         return tni_fail(TN_ERR_INVALID,
-                        "the queue " TNI_NAME_FORMAT
+                        "the queue " TNI_TITLE_FORMAT
                         " has leases: its messages are popped by tn_queue_pop()",
-                        q->handle.object->name);
+                        TNI_TITLE(q->handle.object->name));
     status = try_pop(p);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
@@ -140,7 +140,7 @@ int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                       tn_message *ret_messages)
 {
     if (count == 0)
-        return 0;
+        return tni_object_check(queue, TNI_OBJECT_QUEUE);
     if (ret_messages == NULL)
         return tni_fail_null("ret_messages");
     if (count > INT32_MAX)
@@ -160,12 +160,15 @@ static int end_lease(tn_queue *queue, tn_message *message, bool give_back)
     struct tni_queue *q = tni_queue_of(queue);
     if (message == NULL)
         return tni_fail(TN_ERR_INVALID, "the message is NULL");
+    int status;
+    if (message->lease == 0 && (status = tni_object_check(queue, TNI_OBJECT_QUEUE)) != 0)
+        return status;
     if (message->lease == 0)
         return tni_fail(
             TN_ERR_STALE,
             "the message is not leased: it was acknowledged or given back before, or its "
             "queue has no leases");
-    int status = tni_queue_begin(q, TN_CONSUMER);
+    status = tni_queue_begin(q, TN_CONSUMER);
     if (status == 0)
         status = tni_ring_lease_end(q, message->lease - 1, give_back);
     if (status == 0)

@@ -116,7 +116,7 @@ int tn_queue_push_many(tn_queue *queue, const tn_message *messages, uint32_t cou
                        uint32_t flags, tn_deadline deadline)
 {
     if (count == 0)
-        return 0;
+        return tni_object_check(queue, TNI_OBJECT_QUEUE);
     if (messages == NULL)
         return tni_fail_null("messages");
     if (count > INT32_MAX)

@@ -36,13 +36,15 @@ static int bind(struct tn_object *handle)
     uint32_t policy = TNI_LOOK(object->flags);
     if (capacity < 1 || capacity > MAX_CAPACITY || slot_bytes % 64 != 0 || slot_bytes < 64 ||
         slot_bytes > 2 * MAX_INLINE_BYTES || policy > TN_QUEUE_LEASE)
-        return tni_fail(TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT " has %u slots of %u bytes",
-                        object->name, capacity, slot_bytes);
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the queue " TNI_TITLE_FORMAT " has %u slots of %u bytes",
+                        TNI_TITLE(object->name), capacity, slot_bytes);
     q->slots =
         tni_object_ring(&q->handle.domain->segment, object, (uint64_t)capacity * slot_bytes);
     if (q->slots == NULL)
         return tni_fail(TN_ERR_CORRUPT,
-                        "queue " TNI_NAME_FORMAT " names no block for its slots", object->name);
+                        "the queue " TNI_TITLE_FORMAT " names no block for its slots",
+                        TNI_TITLE(object->name));
     q->capacity = capacity;
     q->slot_bytes = slot_bytes;
     q->room_bytes = slot_bytes - (uint32_t)sizeof(struct tni_slot);
@@ -56,12 +58,11 @@ static int read_options(const tn_queue_options *options, struct tni_object_spec 
     int status = tni_take_options("tn_queue_options", options, sizeof o, &o);
     if (status != 0)
         return status;
-    if (o.reserved != 0 || o.policy > TN_QUEUE_LEASE)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "tn_queue_options has the policy %u, which does not exist, or a reserved "
-            "field that is not 0",
-            o.policy);
+    if (o.policy > TN_QUEUE_LEASE)
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_queue_options.policy is %u: no policy has this number", o.policy);
+    if (o.reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_options.reserved is %u, not 0", o.reserved);
     if (o.capacity > MAX_CAPACITY || o.inline_bytes > MAX_INLINE_BYTES)
         return tni_fail(
             TN_ERR_INVALID,

@@ -160,8 +160,9 @@ int tni_ring_lease_end(struct tni_queue *q, uint64_t lease, bool give_back)
     if (tni_position_index(lease) >= q->capacity || tni_slot_state(word) != TNI_SLOT_LEASED ||
         tni_slot_seat(word) != d->seat ||
         tni_slot_tag(word) != (tni_position_round(lease) & 0xff))
-        return tni_fail(TN_ERR_STALE, "message %llx is not leased to this process",
-                        (unsigned long long)lease);
+        return tni_fail(TN_ERR_STALE,
+                        "the message with the lease %llu is not leased to this process",
+                        (unsigned long long)lease + 1);
     struct tni_thread *thread = tni_thread_enter(d);
     if (give_back) {
         tni_ring_give_back(q->handle.object, slot, word, tni_position_index(lease));
