@@ -81,7 +81,7 @@ typedef struct tn_pool_options {
     uint32_t inline_bytes; /* as of tn_queue_options, for jobs and results; default 128 */
     uint32_t reserved;
     const char *const *argv;        /* TN_START_SPAWN: as of tn_process_exec(); copied */
-    const char *const *environment; /* TN_START_SPAWN: the same */
+    const char *const *environment; /* TN_START_SPAWN: the same, and TENON_POOL is refused */
     tn_forkserver *server;          /* TN_START_FORKSERVER: borrowed until the pool is closed;
                                        other pools and threads may use it as well */
 } tn_pool_options;

@@ -44,8 +44,11 @@ TN_API TN_NODISCARD int tn_process_fork(tn_domain *domain, tn_process_fn *run, v
 /**
  * Start a program, which joins with tn_domain_inherit().
  * @param argv         [n + 1], NULL at the end; argv[0] is looked up in PATH
- * @param environment  NAME=VALUE strings added to this process's, NULL at the end; may be NULL
- * @return as tn_process_fork(), or TN_ERR_NOT_FOUND / TN_ERR_DENIED when argv[0] cannot be run
+ * @param environment  NAME=VALUE strings added to this process's, NULL at the end; may be NULL.
+ *                     TENON_DOMAIN, TENON_PARENT and TENON_MESSAGE_FD are refused: the call
+ *                     sets them
+ * @return as tn_process_fork(), or TN_ERR_NOT_FOUND / TN_ERR_DENIED when argv[0] cannot be run;
+ *         TN_ERR_INVALID: argv[0] is empty, or a string of the environment is refused
  */
 TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *argv,
                                         const char *const *environment, uint32_t flags,
@@ -92,8 +95,8 @@ TN_API TN_NODISCARD int tn_process_wait(tn_process *process, tn_deadline deadlin
 TN_API TN_NODISCARD int tn_process_kill(tn_process *process, int signal);
 
 /**
- * Kill the child if it still runs (unless detached), wait for it, free the object. Returns
- * NULL.
+ * Kill the child if it still runs, wait for its end, free the object. A detached child is
+ * neither killed nor waited for: it runs on. Returns NULL.
  */
 TN_API tn_process *tn_process_close(tn_process *process);
 
@@ -181,7 +184,10 @@ typedef int tn_group_fn(tn_domain *domain, uint32_t index, void *argument);
  */
 TN_API TN_NODISCARD int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run,
                                       void *argument);
-/** Put a child that was started on its own into the group; consumed on success. */
+/**
+ * Put a child that was started on its own into the group; consumed on success. TN_ERR_INVALID:
+ * it is in a group already; or an argument is NULL, or of another process.
+ */
 TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
 /**
  * Wait for all.

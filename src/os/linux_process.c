@@ -203,8 +203,10 @@ int tni_os_process_signal(int pid_fd, int signal)
         if (pid > 0 && kill(pid, signal) == 0)
             return 0;
     }
-    int status = errno == EBADF || errno == EINVAL ? TN_ERR_INVALID : tni_linux_status(errno);
-    return tni_linux_fail(status, errno, "pidfd_send_signal of %d to descriptor %d", signal,
+    if (errno == EINVAL)
+        return tni_fail(TN_ERR_INVALID, "no signal has the number %d", signal);
+    int status = errno == EBADF ? TN_ERR_INVALID : tni_linux_status(errno);
+    return tni_linux_fail(status, errno, "sending the signal %d by descriptor %d", signal,
                           pid_fd);
 }
 

@@ -57,6 +57,8 @@ void tni_child_survive(struct tn_domain *domain);
 
 /* ---- starting a child (start.c) ---------------------------------------------------------- */
 
+/** Whether a string NAME=VALUE of an environment has this name. */
+bool tni_variable_has_name(const char *variable, const char *name);
 /** The parent with which a child is to end. */
 struct tni_origin {
     uint64_t who;

@@ -86,8 +86,7 @@ static int compose(struct tn_pool *pool, const tn_message *message, tn_message *
     tn_message m = message != NULL ? *message : (tn_message){0};
     uint64_t size_bytes;
     if (!tni_add_size(sizeof head, m.size_bytes, &size_bytes))
-        return tni_fail(TN_ERR_INVALID, "the bytes of the job are too long: size_bytes is %zu",
-                        m.size_bytes);
+        return tni_fail(TN_ERR_INVALID, "a job cannot have %zu bytes", m.size_bytes);
     if (m.size_bytes > 0 && m.bytes == NULL)
         return tni_fail(TN_ERR_INVALID, "bytes of the job is NULL, but size_bytes is %zu",
                         m.size_bytes);
@@ -148,8 +147,12 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
         status = tni_fail(TN_ERR_CLOSED, "the pool was ended");
     if (status == 0)
         status = tend_if_due(pool);
-    while (status == 0 && pool->table.under_way >= pool->limit)
-        status = receive(pool, deadline.ns); /* I1 */
+    while (status == 0 && pool->table.under_way >= pool->limit) /* I1 */
+        if ((status = receive(pool, deadline.ns)) == TN_ERR_TIMED_OUT)
+            return tni_fail_plain(
+                TN_ERR_TIMED_OUT,
+                "the pool is full: as many jobs are under way as its capacity "
+                "allows, and none was done before the deadline");
     if (status == 0)
         status = compose(pool, message, &m);
     if (status == 0)

@@ -23,12 +23,19 @@ static int read_options(const tn_pool_options *options, tn_pool_fn *run,
     o.workers = o.workers != 0 ? o.workers : TNI_MIN(tni_os_cpu_count(), (uint32_t)MAX_WORKERS);
     o.attempts = o.attempts != 0 ? o.attempts : DEFAULT_ATTEMPTS;
     o.capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
-    if (o.reserved != 0 || o.start > TN_START_FORKSERVER || o.workers > MAX_WORKERS ||
-        o.capacity > MAX_CAPACITY)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "a pool cannot have %u workers, a capacity of %u jobs and the start method %u",
-            o.workers, o.capacity, o.start);
+    if (o.workers > MAX_WORKERS)
+        return tni_fail(TN_ERR_INVALID, "a pool cannot have %u workers: at most %d are allowed",
+                        o.workers, MAX_WORKERS);
+    if (o.capacity > MAX_CAPACITY)
+        return tni_fail(TN_ERR_INVALID,
+                        "a pool cannot have a capacity of %u jobs: at most %d are allowed",
+                        o.capacity, MAX_CAPACITY);
+    if (o.start > TN_START_FORKSERVER)
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_pool_options.start is %u: no start method has this number",
+                        o.start);
+    if (o.reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_pool_options.reserved is %u, not 0", o.reserved);
     if (o.start != TN_START_SPAWN && run == NULL)
         return tni_fail(TN_ERR_INVALID,
                         "run is NULL, but a pool without TN_START_SPAWN needs a function");
@@ -38,6 +45,10 @@ static int read_options(const tn_pool_options *options, tn_pool_fn *run,
     if (o.start == TN_START_SPAWN && (o.argv == NULL || o.argv[0] == NULL))
         return tni_fail(TN_ERR_INVALID,
                         "tn_pool_options.argv names no program, which TN_START_SPAWN needs");
+    for (size_t i = 0; o.environment != NULL && o.environment[i] != NULL; i++)
+        if (tni_variable_has_name(o.environment[i], TNI_POOL_VARIABLE))
+            return tni_fail(TN_ERR_INVALID, "the environment of the pool has " TNI_POOL_VARIABLE
+                                            ", which the library sets itself");
     if ((o.start == TN_START_FORKSERVER) != (o.server != NULL))
         return tni_fail(TN_ERR_INVALID,
                         "a pool needs a fork server with TN_START_FORKSERVER, and only then");

@@ -156,9 +156,7 @@ static int push_result(struct worker *w, struct tni_pool_result_head *head,
     head->detail_bytes = (uint32_t)strnlen(detail, DETAIL_BYTES - 1);
     uint64_t size_bytes;
     if (!tni_add_size(sizeof *head + head->detail_bytes, result->size_bytes, &size_bytes))
-        return tni_fail(TN_ERR_INVALID,
-                        "the bytes of the result are too long: size_bytes is %zu",
-                        result->size_bytes);
+        return tni_fail(TN_ERR_INVALID, "a result cannot have %zu bytes", result->size_bytes);
     if (result->size_bytes > 0 && result->bytes == NULL)
         return tni_fail(TN_ERR_INVALID, "bytes of the result is NULL, but size_bytes is %zu",
                         result->size_bytes);

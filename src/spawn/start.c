@@ -207,7 +207,30 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
 
 /* ---- a program --------------------------------------------------------------------------- */
 
-/* The variables of this room stand first, so that they win over the user's of the same name. */
+bool tni_variable_has_name(const char *variable, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(variable, name, len) == 0 && variable[len] == '=';
+}
+
+/* The library sets these variables itself. */
+static int check_environment(const char *const *environment)
+{
+    static const char *const own[] = {TNI_DOMAIN_VARIABLE, TNI_PARENT_VARIABLE,
+                                      TNI_MESSAGE_VARIABLE};
+    for (size_t i = 0; environment != NULL && environment[i] != NULL; i++) {
+        if (strchr(environment[i], '=') == NULL || environment[i][0] == '=')
+            return tni_fail(TN_ERR_INVALID, "'%.64s' in the environment is not NAME=VALUE",
+                            environment[i]);
+        for (size_t k = 0; k < TNI_COUNT(own); k++)
+            if (tni_variable_has_name(environment[i], own[k]))
+                return tni_fail(TN_ERR_INVALID,
+                                "the environment has %s, which the library sets itself",
+                                own[k]);
+    }
+    return 0;
+}
+
 struct variables {
     char own[OWN_VARIABLES][VARIABLE_BYTES];
     const char **list;
@@ -284,7 +307,11 @@ int tn_process_exec(tn_domain *domain, const char *const *argv, const char *cons
                                             : "ret_process");
     if (argv[0] == NULL)
         return tni_fail_null("argv[0], the program,");
-    int status = tni_child_create(domain, flags, &child);
+    if (argv[0][0] == '\0')
+        return tni_fail(TN_ERR_INVALID, "argv[0], the program to start, is empty");
+    int status = check_environment(environment);
+    if (status == 0)
+        status = tni_child_create(domain, flags, &child);
     if (status != 0)
         return status;
     tni_process_make_room(domain);

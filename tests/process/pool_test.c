@@ -243,7 +243,9 @@ TN_TEST(waiting_for_room_or_a_result_ends_at_the_deadline)
     pool_submit(&w, SLEEP, 0);
     pool_pop_pid(&w);
     assert_int_equal(tn_pool_submit(w.pool, NULL, 0, TN_NOW, &job), TN_ERR_TIMED_OUT);
+    assert_non_null(strstr(tn_error_detail(), "the pool is full"));
     assert_int_equal(tn_pool_submit(w.pool, NULL, 0, tnt_deadline(70), &job), TN_ERR_TIMED_OUT);
+    assert_non_null(strstr(tn_error_detail(), "the pool is full"));
     assert_int_equal(job, 0);
     assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(70), &result),
