@@ -68,18 +68,17 @@ enum {
  * A domain that its last member left stays for about a second, and may be joined in that time.
  *
  * @param name     1 to 63 of [A-Za-z0-9._-], not starting with a dot; to join, also the 32
- *                 hexadecimal digits of a domain's id; or NULL: a new domain without a name,
- *                 which is joined only by inheritance
+ *                 hexadecimal digits of a domain's id, which no new domain has for a name; or
+ *                 NULL: a new domain without a name, which is joined only by inheritance
  * @param options  of a domain that is made; borrowed; NULL for the defaults. A domain that
  *                 exists stays as it is
  * @param flags    TN_OPEN_*
  * @param ret_domain  owned by the caller, ended with tn_domain_close(); untouched on failure
  * @return 0, or
- *         TN_ERR_INVALID    a name, a flag or an option is out of range; or two domains have
- *                           the name, in other folders than the caller's: the detail names both
- *                           ids
- *         TN_ERR_NOT_FOUND  TN_OPEN_EXISTING, and no domain has this name; the detail says
- *                           which folder was looked in, and where a domain of that name is. Or
+ *         TN_ERR_INVALID    a name, a flag or an option is out of range; or no domain has the
+ * id `name`, and without TN_OPEN_EXISTING; or two domains have the name, in other folders than
+ * the caller's: the detail names both ids TN_ERR_NOT_FOUND  TN_OPEN_EXISTING, and no domain has
+ * this name; the detail says which folder was looked in, and where a domain of that name is. Or
  *                           the folder that the runtime folder would be made in is missing
  *         TN_ERR_EXISTS     TN_OPEN_NEW, and a domain with this name lives
  *         TN_ERR_VERSION    it was made by another version of the shared layout
@@ -203,8 +202,9 @@ TN_API TN_NODISCARD int tn_domain_set_watermark(tn_domain *domain, uint64_t wate
 
 /**
  * Change the quota, for all members.
- * @param quota_bytes  at most the quota that the domain was made with
- * @return 0, TN_ERR_INVALID (the domain is NULL, or too many bytes), TN_ERR_FORKED
+ * @param quota_bytes  1 MiB to the quota that the domain was made with. What is in use beyond a
+ *                     smaller quota stays; only new memory is refused
+ * @return 0, TN_ERR_INVALID (the domain is NULL, or quota_bytes is out of range), TN_ERR_FORKED
  */
 TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_bytes);
 

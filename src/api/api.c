@@ -30,11 +30,11 @@ const char *tn_runtime_folder(void) { return tni_os_runtime_folder(); }
  */
 static uint64_t default_quota(void)
 {
-    enum { LEAST_ROOM_BYTES = 256 << 20, LEAST_QUOTA_BYTES = 1 << 20 };
+    enum { LEAST_ROOM_BYTES = 256 << 20 };
     const uint64_t most = UINT64_C(1) << 40; /* of address space: docs/decisions/0002 */
     uint64_t memory = tni_os_memory_bytes();
     uint64_t room = TNI_MAX(memory / 8, TNI_MIN((uint64_t)LEAST_ROOM_BYTES, memory / 2));
-    return TNI_MAX(TNI_MIN(memory - room, most), (uint64_t)LEAST_QUOTA_BYTES);
+    return TNI_MAX(TNI_MIN(memory - room, most), (uint64_t)TNI_MIN_QUOTA_BYTES);
 }
 
 static int read_options(const char *name, const tn_domain_options *options,
@@ -44,11 +44,12 @@ static int read_options(const char *name, const tn_domain_options *options,
     int status = tni_take_options("tn_domain_options", options, sizeof o, &o);
     if (status != 0)
         return status;
-    if (o.reserved != 0 || (o.flags & ~(uint32_t)TN_DOMAIN_NO_MANAGER) != 0)
+    if ((o.flags & ~(uint32_t)TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID,
-                        "tn_domain_options has the flags %#x, of which some do not exist, or a "
-                        "reserved field that is not 0",
+                        "tn_domain_options.flags is %#x: only TN_DOMAIN_NO_MANAGER is known",
                         o.flags);
+    if (o.reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_options.reserved is %u, not 0", o.reserved);
     if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID,
                         "a domain with a name cannot have TN_DOMAIN_NO_MANAGER: tenond keeps "
@@ -116,6 +117,11 @@ static int create(const char *name, const tn_domain_options *options, tn_domain 
     tn_domain *d;
 
     int status = name != NULL ? tni_check_name("domain", name, TNI_NAME_BYTES - 1) : 0;
+    if (status == 0 && name != NULL && tni_manager_has_id_form(name))
+        status = tni_fail(TN_ERR_INVALID,
+                          "a domain cannot be made with the name '%s': 32 hexadecimal digits "
+                          "are the id of a domain, and no domain has this one",
+                          name);
     if (status == 0)
         status = read_options(name, options, &o);
     if (status == 0)
@@ -157,7 +163,7 @@ static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain
     if (is_given_up(d)) {
         d->segment.control_fd = d->segment.arena_fd = -1;
         take_apart(d);
-        return tni_fail(TN_ERR_NOT_FOUND, "the domain '%s' had ended when this process came",
+        return tni_fail(TN_ERR_NOT_FOUND, "the domain '%s' ended before this process joined it",
                         segment.name);
     }
     tni_manager_ring(d);
@@ -334,6 +340,10 @@ int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
     int status = check(d);
     if (status != 0)
         return status;
+    if (quota_bytes < TNI_MIN_QUOTA_BYTES)
+        return tni_fail(TN_ERR_INVALID,
+                        "a quota of %llu bytes is too small: the least is 1 MiB",
+                        (unsigned long long)quota_bytes);
     if (quota_bytes > d->segment.geometry.quota_limit_bytes)
         return tni_fail(TN_ERR_INVALID,
                         "a quota of %llu bytes is too large: the domain was made with %llu",

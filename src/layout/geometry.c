@@ -88,7 +88,7 @@ static int check_limits(const struct tni_limits *l, uint32_t page_bytes)
         return tni_fail(TN_ERR_INVALID,
                         "a page of %u bytes is not a power of two in 4096 to %d", page_bytes,
                         SPAN_BYTES);
-    if (l->quota_bytes < (1u << 20) || l->quota_bytes > ADDRESS_SPACE_BYTES / 52)
+    if (l->quota_bytes < TNI_MIN_QUOTA_BYTES || l->quota_bytes > ADDRESS_SPACE_BYTES / 52)
         return tni_fail(TN_ERR_INVALID, "quota: %llu bytes is not in 1 MiB to 1.23 TiB",
                         (unsigned long long)l->quota_bytes);
     return 0;

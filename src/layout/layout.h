@@ -58,6 +58,7 @@
 enum {
     TNI_BYTE_ORDER = 0x01020304,
     TNI_THREADS = 32, /* announces of a seat */
+    TNI_MIN_QUOTA_BYTES = 1 << 20,
     TNI_MAX_SEATS = 1024,
     TNI_MAX_BLOCKS = 1 << 23,
     TNI_MAX_OBJECTS = 1 << 16,

@@ -48,6 +48,14 @@ static int parse_digit(char c)
                                   : -1;
 }
 
+bool tni_manager_has_id_form(const char *name)
+{
+    size_t digits = 0;
+    while (parse_digit(name[digits]) >= 0)
+        digits++;
+    return digits == 32 && name[digits] == '\0';
+}
+
 bool tni_manager_is_id(const char *name, const uint8_t id[16])
 {
     if (strlen(name) != 32)
@@ -125,7 +133,8 @@ static int fail_ambiguous(const struct wanted *wanted)
     char one[ID_TEXT_BYTES], other[ID_TEXT_BYTES];
     return tni_fail(TN_ERR_INVALID,
                     "two domains are named '%s', in different runtime folders; say which by "
-                    "its id: %s (process %d) or %s (process %d)",
+                    "its id: %s, which process %d has open, or %s, which "
+                    "process %d has open",
                     wanted->name, write_id(wanted->places[0].id, one), wanted->places[0].pid,
                     write_id(wanted->places[1].id, other), wanted->places[1].pid);
 }

@@ -163,6 +163,8 @@ int tni_manager_search(tni_found_fn *each, void *context);
  * @param ret_ids  [*ret_count], which the caller frees; an id may be there more than once
  */
 int tni_manager_living(uint8_t (**ret_ids)[16], uint32_t *ret_count);
+/** Whether a name is 32 hexadecimal digits, as an id is written. */
+bool tni_manager_has_id_form(const char *name);
 /** Whether a name is the 32 hexadecimal digits of this id. */
 bool tni_manager_is_id(const char *name, const uint8_t id[16]);
 /** TN_ERR_NOT_FOUND: the process that had the domain open has ended. */

@@ -74,7 +74,7 @@ FAULTS(tn_tensor_create_private, .call = private, .undo = unref_out)
 static void use_up(void)
 {
     make();
-    TN_CHECK_OK(tn_domain_set_quota(faults_d, BYTES));
+    TN_CHECK_OK(tn_domain_set_quota(faults_d, 1 << 20));
 }
 static int empty_until_late(void)
 {

@@ -128,13 +128,16 @@ TN_TEST(domain_options_out_of_range_are_refused)
     expect_refused(options);
 }
 
-TN_TEST(a_quota_above_that_of_creation_is_refused)
+TN_TEST(a_quota_above_that_of_creation_or_below_1_mib_is_refused)
 {
     tn_domain *d = tnt_domain(&small);
     assert_int_equal(tn_domain_set_quota(d, (32 << 20) + 1), TN_ERR_INVALID);
     expect_detail("33554432");
-    TN_CHECK_OK(tn_domain_set_quota(d, 0));
-    int64_t bytes = 1000;
+    assert_int_equal(tn_domain_set_quota(d, 0), TN_ERR_INVALID);
+    expect_detail("1 MiB");
+    assert_int_equal(tn_domain_set_quota(d, (1 << 20) - 1), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_domain_set_quota(d, 1 << 20));
+    int64_t bytes = 2 << 20;
     tn_tensor *tensor = NULL;
     assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensor), TN_ERR_NO_MEMORY);
     TN_CHECK_OK(tn_domain_set_quota(d, 32 << 20));
