@@ -51,6 +51,8 @@ TN_API const char *tn_status_name(int status);
 
 /**
  * What exactly went wrong in this thread's last failed call: the path, the errno, the number.
+ * The text is about a call only right after that call failed: a call that succeeds leaves any
+ * text, that of an older failure or that of a step which it tried in vain.
  *
  * Borrowed until this thread's next tenon call; "" when nothing failed yet.
  * Threads: each has its own.   Blocks: never.   Fork: yes.
