@@ -115,7 +115,7 @@ static void take(int level, const char *text, void *context)
 /* TENON_LOG is for a person who looks into a program that logs elsewhere, or nowhere. */
 int tnp_log_init(PyObject *module)
 {
-    const char *chosen = getenv("TENON_LOG");
+    const char *chosen = secure_getenv("TENON_LOG");
     (void)module;
     if (chosen == NULL || chosen[0] == '\0')
         tn_log_set(take, NULL);

@@ -242,7 +242,8 @@ int tn_domain_inherit(tn_domain **ret_domain)
     if (ret_domain == NULL)
         return tni_fail_null("ret_domain");
     /* What the variable names is closed only once it proved to be a domain. */
-    int status = tni_process_parse_pass(getenv(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
+    int status =
+        tni_process_parse_pass(tni_os_environment(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
     if (status != 0 || (status = join_descriptors(control_fd, arena_fd, &d)) != 0)
         return log_joining(status, NULL);
     if ((status = tni_process_inherit_parent(d)) != 0) {

@@ -54,7 +54,7 @@ int tn_strategy_set(uint32_t strategy)
 
 static uint32_t decide(void)
 {
-    const char *name = getenv("TENON_STRATEGY");
+    const char *name = tni_os_environment("TENON_STRATEGY");
     uint32_t expected = TN_STRATEGY_DEFAULT, strategy = TN_STRATEGY_ARENA;
     if (name != NULL && name[0] != 0) {
         strategy = find(name);

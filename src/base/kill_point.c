@@ -39,8 +39,8 @@ void tni_kill_point_list(const char *path)
 /* When the library is loaded: to read the environment at a kill point would be a race. */
 __attribute__((constructor)) static void read_environment(void)
 {
-    tni_kill_point_list(getenv("TENON_KILL_LIST"));
-    const char *wanted = getenv("TENON_KILL_POINT");
+    tni_kill_point_list(secure_getenv("TENON_KILL_LIST"));
+    const char *wanted = secure_getenv("TENON_KILL_POINT");
     if (wanted == NULL || wanted[0] == '\0')
         return;
 

@@ -128,6 +128,10 @@ const struct timespec *tni_linux_time_left(uint64_t deadline_ns, struct timespec
     return left;
 }
 
+/* The environment. */
+
+const char *tni_os_environment(const char *name) { return secure_getenv(name); }
+
 /* The machine. */
 
 ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes)

@@ -98,7 +98,7 @@ static int check_folder(const char *folder)
 
 bool tni_linux_candidate(unsigned number, struct tni_linux_folder *ret)
 {
-    const char *of_session = secure_getenv("XDG_RUNTIME_DIR");
+    const char *of_session = tni_os_environment("XDG_RUNTIME_DIR");
     uint32_t uid = tni_os_uid();
     int wanted = 0;
     ret->path[0] = '\0';

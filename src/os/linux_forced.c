@@ -9,7 +9,7 @@ static uint32_t read_forced(void)
 {
     static const char *const names[TNI_LINUX_CALL_COUNT] = {
         "populate_write", "noexec_seal", "close_range", "fallocate", "witness"};
-    const char *list = secure_getenv("TENON_FORCE_FALLBACK");
+    const char *list = tni_os_environment("TENON_FORCE_FALLBACK");
     uint32_t forced = 0;
     for (uint32_t i = 0; list != NULL && i < TNI_LINUX_CALL_COUNT; i++)
         forced |= tni_linux_has_word(list, names[i]) ? 1u << i : 0;

@@ -8,7 +8,7 @@
  * I2  A line that cannot be written is lost. It raises no signal, and it does not wait for
  *     the reader of a pipe that FILE names.
  *
- * The variable is read when the library is loaded, because a later getenv() in one thread would
+ * The variable is read when the library is loaded, because a later read in one thread would
  * race with a setenv() of the program in another one.
  */
 #include <errno.h>
@@ -177,7 +177,7 @@ static void complain_of_level(const char *value, size_t length)
 
 __attribute__((constructor)) static void read_environment(void)
 {
-    const char *value = secure_getenv("TENON_LOG");
+    const char *value = tni_os_environment("TENON_LOG");
     if (value == NULL || value[0] == '\0')
         return;
     int saved_errno = errno;

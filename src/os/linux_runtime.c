@@ -22,7 +22,7 @@
 /* The value of TENON_RUNTIME_DIR; NULL: not set, or empty. */
 static const char *named_folder(void)
 {
-    const char *named = secure_getenv(NAMED);
+    const char *named = tni_os_environment(NAMED);
     return named != NULL && named[0] != '\0' ? named : NULL;
 }
 
@@ -186,7 +186,7 @@ bool tni_os_runtime_is_chosen(void)
 /* Read the folder that the environment names. @return false: it names none */
 static bool read_environment(struct tni_linux_folder *ret)
 {
-    const char *kept = secure_getenv(KEPT);
+    const char *kept = tni_os_environment(KEPT);
     const char *told = named_folder() != NULL ? named_folder() : kept;
     if (told == NULL || told[0] == '\0')
         return false;
@@ -211,7 +211,7 @@ const char *tni_os_runtime_folder(void)
 static void log_replacement(const char *why, const char *folder)
 {
     static _Atomic bool was_logged;
-    const char *of_session = secure_getenv("XDG_RUNTIME_DIR");
+    const char *of_session = tni_os_environment("XDG_RUNTIME_DIR");
     if (of_session != NULL && of_session[0] != '\0' && !atomic_exchange(&was_logged, true))
         tni_log(TNI_LOG_WARNING, "%s: %s is used instead", why, folder);
 }

@@ -25,7 +25,7 @@ enum {
 const char *tni_os_shm_folder(void)
 {
     static _Thread_local char folder[TNI_LINUX_FOLDER_BYTES];
-    const char *chosen = secure_getenv("TENON_SHM_DIR");
+    const char *chosen = tni_os_environment("TENON_SHM_DIR");
     if (chosen == NULL || chosen[0] == '\0')
         chosen = "/dev/shm";
     size_t len = strlen(chosen);

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -262,14 +263,21 @@ int tni_os_start_detached_on(const char *path, const char *const *argv, int inpu
     const char *added[4] = {0};
     memcpy(added, pass.variables, (size_t)count * sizeof added[0]);
     added[count] = tni_linux_log_variable();
-    const char **environment = tni_linux_merge_environment(added);
-    if (environment == NULL)
+    /*
+     * A program with more rights than its user passes on nothing that its user chose: it may
+     * have become its owner altogether, so that the kernel would not tell the new program to
+     * distrust its environment.
+     */
+    bool is_trusted = getauxval(AT_SECURE) == 0;
+    const char **merged = is_trusted ? tni_linux_merge_environment(added) : NULL;
+    if (is_trusted && merged == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s", path);
+    const char **environment = is_trusted ? merged : added;
     int status = start(&(struct program){.path = path,
                                          .argv = (char *const *)argv,
                                          .environment = (char *const *)environment,
                                          .input_fd = input_fd});
-    free(environment);
+    free(merged);
     return status;
 }
 

@@ -89,6 +89,12 @@ void tni_os_log_to_stderr(int level);
 /** Memory of the machine, or the limit of this process's cgroup if that is lower. */
 uint64_t tni_os_memory_bytes(void);
 /** A power of two. */
+/**
+ * The value of a variable of the environment, or NULL. Every room reads variables by this
+ * function. It returns NULL in a program that has more rights than the user who starts it
+ * (setuid, setgid, file capabilities): there the environment is that user's choice.
+ */
+const char *tni_os_environment(const char *name);
 size_t tni_os_page_bytes(void);
 /** Fill `bytes` with random bytes that other users cannot predict. */
 int tni_os_random(void *bytes, size_t size_bytes);

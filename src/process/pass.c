@@ -95,7 +95,7 @@ int tni_process_bind_to_parent(struct tn_domain *d, uint64_t parent)
 
 int tni_process_inherit_parent(struct tn_domain *d)
 {
-    const char *value = getenv(TNI_PARENT_VARIABLE);
+    const char *value = tni_os_environment(TNI_PARENT_VARIABLE);
     uint64_t who = 0;
     int32_t pid = 0;
     if (value == NULL || value[0] == '\0')

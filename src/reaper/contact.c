@@ -30,7 +30,7 @@ enum { TENOND_DESCRIPTORS = 64 };
 
 static const char *tenond_path(void)
 {
-    const char *path = getenv("TENON_TENOND");
+    const char *path = tni_os_environment("TENON_TENOND");
     return path != NULL && path[0] != 0 ? path : TNI_TENOND_PATH;
 }
 

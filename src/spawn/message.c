@@ -51,7 +51,7 @@ void tni_message_write_variable(int fd, char *value, size_t size_bytes)
  */
 static int find_inherited(void)
 {
-    const char *value = getenv(TNI_MESSAGE_VARIABLE);
+    const char *value = tni_os_environment(TNI_MESSAGE_VARIABLE);
     uint64_t number = 0;
     int32_t parent_pid = 0;
     int fd = -1;

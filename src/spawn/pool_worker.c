@@ -43,7 +43,7 @@ void tni_pool_write_variable(const struct tni_pool_pass *pass, char *value, size
 static int read_variable(struct tni_pool_pass *ret_pass)
 {
     struct tni_pool_pass pass = {0};
-    const char *value = getenv(TNI_POOL_VARIABLE);
+    const char *value = tni_os_environment(TNI_POOL_VARIABLE);
     unsigned owner = 0;
     int at = 0;
     if (value == NULL)

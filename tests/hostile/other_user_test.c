@@ -10,6 +10,7 @@
 #include <grp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -278,6 +279,75 @@ static void copy_programs(void)
     copy_program(getenv("TENON_TENOND"), "tenond", path, sizeof path);
     setenv("TENON_TENOND", path, 1);
     setenv("LD_LIBRARY_PATH", programs, 1);
+}
+
+/* ---- a setuid program of the owner, which another user starts -----------------------------
+ */
+
+enum { HAS_NO_MORE_RIGHTS = 77 };
+
+/* In the setuid copy of this program. @return its exit status */
+static int be_privileged(void)
+{
+    tn_domain *d = NULL;
+    if (getauxval(AT_SECURE) == 0)
+        return HAS_NO_MORE_RIGHTS;
+    if (tn_strategy_get() != TN_STRATEGY_ARENA)
+        return 2;
+    if (tn_domain_inherit(&d) != TN_ERR_NOT_FOUND)
+        return 3;
+    /* Fails where no tenond is installed. */
+    tn_domain_close(tn_domain_open("privileged", NULL, 0, &d) == 0 ? d : NULL);
+    return 0;
+}
+
+__attribute__((constructor)) static void be_privileged_if_asked(void)
+{
+    if (getenv("OTHER_USER_TEST_IS_PRIVILEGED") != NULL)
+        _exit(be_privileged());
+}
+
+static int start_privileged(void *argument)
+{
+    const char *program = argument;
+    char path[128];
+    become(NOBODY);
+    snprintf(path, sizeof path, "%s/chosen", programs);
+    setenv("TENON_TENOND", path, 1);
+    setenv("TENON_STRATEGY", "file_system", 1);
+    setenv("TENON_DOMAIN", "no descriptors", 1);
+    setenv("OTHER_USER_TEST_IS_PRIVILEGED", "1", 1);
+    execl(program, program, (char *)NULL);
+    return 1;
+}
+
+TN_TEST_WITHIN(a_setuid_program_ignores_what_its_user_names, 60)
+{
+    char program[128], chosen[128], mark[128];
+    if (geteuid() != 0)
+        tnt_skip("only root can make a setuid program of another user");
+    snprintf(programs, sizeof programs, "/tmp/tnt-programs-XXXXXX");
+    TN_CHECK(mkdtemp(programs) != NULL && chmod(programs, 01777) == 0);
+    copy_program("/proc/self/exe", "privileged", program, sizeof program);
+    TN_CHECK(chown(program, OWNER, OWNER) == 0 && chmod(program, 04755) == 0);
+    /* What the user would have it start leaves a mark. */
+    snprintf(chosen, sizeof chosen, "%s/chosen", programs);
+    snprintf(mark, sizeof mark, "%s/mark", programs);
+    FILE *script = fopen(chosen, "we");
+    TN_CHECK(script != NULL);
+    TN_CHECK(fprintf(script, "#!/bin/sh\ntouch %s\nexit 1\n", mark) > 0);
+    TN_CHECK(fclose(script) == 0 && chmod(chosen, 0755) == 0);
+
+    int status = -1;
+    pid_t pid = tnt_fork(start_privileged, program);
+    TN_CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    bool has_mark = access(mark, F_OK) == 0;
+    rmdir("/tmp/tenon-65533"); /* the runtime folder of OWNER, if it is empty */
+    remove_folder(programs);
+    if (WEXITSTATUS(status) == HAS_NO_MORE_RIGHTS)
+        tnt_skip("the file system of /tmp has no setuid programs");
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_false(has_mark);
 }
 
 TN_TEST_WITHIN(another_user_cannot_join_read_or_see_a_domain, 60)
