@@ -137,7 +137,7 @@ const char *tni_os_environment(const char *name) { return secure_getenv(name); }
 ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes)
 {
     int fd = -1;
-    TNI_LINUX_MAKE((fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -errno;
 

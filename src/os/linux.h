@@ -3,6 +3,8 @@
 #ifndef TNI_OS_LINUX_H
 #define TNI_OS_LINUX_H
 
+#include <dirent.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "os/os.h"
@@ -45,16 +47,40 @@ int tni_linux_fail(int status, int errno_value, const char *format, ...)
  * full and the limit has been raised, once for each `*raised`. Keeps errno.
  */
 bool tni_linux_try_again(bool *raised);
-/**
- * Every call of this room that makes a descriptor goes through this macro, which implements R3.
- * `is_made` is the call with a test of its result.
- */
+/** Retry a call that makes descriptors as R3 says. `is_made` is the call with a test of its
+ * result. */
 #define TNI_LINUX_MAKE(is_made)                                                                \
     do {                                                                                       \
         bool has_raised = false;                                                               \
         while (!(is_made) && tni_linux_try_again(&has_raised))                                 \
             ;                                                                                  \
     } while (0)
+/**
+ * Move a descriptor that has the number of a standard stream to a number above. Always closes
+ * `low_fd`. @return the new number, or -1 with errno
+ */
+int tni_linux_move_up(int low_fd);
+static inline int tni_linux_above_streams(int fd)
+{
+    return TNI_LIKELY(fd > 2 || fd < 0) ? fd : tni_linux_move_up(fd);
+}
+/**
+ * Move both. @return false: errno says why; both are closed
+ */
+bool tni_linux_move_pair_up(int fds[2]);
+/**
+ * Every call of this room that makes a descriptor goes through this macro, or through
+ * TNI_LINUX_MAKE() and tni_linux_above_streams(). They implement R3: the number is above those
+ * of the standard streams, which the program may have closed and may still write to.
+ */
+#define TNI_LINUX_MAKE_FD(fd, call)                                                            \
+    do {                                                                                       \
+        TNI_LINUX_MAKE(((fd) = (call)) >= 0);                                                  \
+        (fd) = tni_linux_above_streams(fd);                                                    \
+    } while (0)
+/** As opendir() and fopen(path, "r"), with a descriptor as of TNI_LINUX_MAKE_FD(). */
+DIR *tni_linux_open_folder(const char *path);
+FILE *tni_linux_open_text(const char *path);
 uint64_t tni_linux_descriptor_limit(void);
 
 /**

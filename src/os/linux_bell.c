@@ -60,7 +60,7 @@ TNI_AROUND_FORK static socklen_t bell_address(uint64_t number, struct sockaddr_u
 TNI_AROUND_FORK static int open_socket(void)
 {
     int fd = -1;
-    TNI_LINUX_MAKE((fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     return fd;
 }
 
@@ -180,7 +180,7 @@ int tni_os_watch_create(int memory_fd, int *ret_fd)
     char path[WATCH_PATH_BYTES];
     path_of(memory_fd, path);
     int fd = -1;
-    TNI_LINUX_MAKE((fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "inotify_init1");
     if (inotify_add_watch(fd, path, IN_MODIFY) < 0) {
@@ -201,7 +201,7 @@ int tni_os_watch_ring(int memory_fd, uint64_t offset)
         return status;
     path_of(memory_fd, path);
     int fd = -1;
-    TNI_LINUX_MAKE((fd = open(path, O_WRONLY | O_CLOEXEC)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, open(path, O_WRONLY | O_CLOEXEC));
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
     ssize_t done = pwrite(fd, "", 1, (off_t)offset);

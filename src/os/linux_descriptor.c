@@ -26,6 +26,47 @@ void tni_os_close(int fd)
     errno = error;
 }
 
+int tni_linux_move_up(int low_fd)
+{
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = fcntl(low_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) >= 0);
+    tni_os_close(low_fd);
+    return fd;
+}
+
+bool tni_linux_move_pair_up(int fds[2])
+{
+    fds[0] = tni_linux_above_streams(fds[0]);
+    int error = errno;
+    fds[1] = tni_linux_above_streams(fds[1]);
+    if (fds[0] >= 0 && fds[1] >= 0)
+        return true;
+    errno = fds[0] < 0 ? error : errno;
+    tni_os_close(fds[0]);
+    tni_os_close(fds[1]);
+    return false;
+}
+
+DIR *tni_linux_open_folder(const char *path)
+{
+    int fd = -1;
+    TNI_LINUX_MAKE_FD(fd, open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK));
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (folder == NULL)
+        tni_os_close(fd);
+    return folder;
+}
+
+FILE *tni_linux_open_text(const char *path)
+{
+    int fd = -1;
+    TNI_LINUX_MAKE_FD(fd, open(path, O_RDONLY | O_CLOEXEC));
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (file == NULL)
+        tni_os_close(fd);
+    return file;
+}
+
 int tni_os_keep_on_exec(int fd)
 {
     int flags = fcntl(fd, F_GETFD);
@@ -37,7 +78,7 @@ int tni_os_keep_on_exec(int fd)
 int tni_os_duplicate(int fd, int *ret_fd)
 {
     int copy = -1;
-    TNI_LINUX_MAKE((copy = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0);
+    TNI_LINUX_MAKE((copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) >= 0);
     if (copy < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "duplicating descriptor %d", fd);
     *ret_fd = copy;
@@ -56,7 +97,7 @@ uint64_t tni_os_hard_descriptor_limit(void)
 bool tni_os_has_descriptor_left(void)
 {
     int fd = -1;
-    TNI_LINUX_MAKE((fd = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, epoll_create1(EPOLL_CLOEXEC));
     tni_os_close(fd);
     return fd >= 0;
 }
@@ -134,7 +175,7 @@ int tni_os_pipe(int ret_fds[2])
 {
     int ends[2], made = -1;
     TNI_LINUX_MAKE((made = pipe2(ends, O_CLOEXEC)) == 0);
-    if (made != 0)
+    if (made != 0 || !tni_linux_move_pair_up(ends))
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "pipe2");
     ret_fds[0] = ends[0];
     ret_fds[1] = ends[1];
@@ -207,7 +248,7 @@ int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd)
 {
     const struct itimerspec at = {.it_value = tni_linux_timespec(deadline_ns)};
     int fd = -1;
-    TNI_LINUX_MAKE((fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "timerfd_create");
     if (timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL) != 0) {
@@ -224,7 +265,7 @@ int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd)
 int tni_os_loop_create(int *ret_loop)
 {
     int loop = -1;
-    TNI_LINUX_MAKE((loop = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+    TNI_LINUX_MAKE_FD(loop, epoll_create1(EPOLL_CLOEXEC));
     if (loop < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "epoll");
     *ret_loop = loop;

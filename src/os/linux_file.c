@@ -31,7 +31,7 @@ static int try_lock(const char *path, int *ret_fd)
 {
     for (;;) {
         int fd = -1;
-        TNI_LINUX_MAKE((fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) >= 0);
+        TNI_LINUX_MAKE_FD(fd, open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         if (fd < 0)
             return tni_linux_fail(tni_linux_status(errno), errno, "lock file %s", path);
         int error = 0;
@@ -97,8 +97,7 @@ uint64_t tni_os_file_number(const char *name)
 
 int tni_os_file_for_each(const char *prefix, tni_os_name_fn *each, void *context)
 {
-    DIR *folder = NULL;
-    TNI_LINUX_MAKE((folder = opendir(tni_os_runtime_folder())) != NULL);
+    DIR *folder = tni_linux_open_folder(tni_os_runtime_folder());
     int stop = 0;
     for (struct dirent *entry;
          folder != NULL && stop == 0 && (entry = readdir(folder)) != NULL;)

@@ -84,7 +84,7 @@ static int create_memory(const char *name, uint64_t size_bytes, int seals, int *
         return checked;
 
     int fd = -1;
-    TNI_LINUX_MAKE((fd = create_memfd(name)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, create_memfd(name));
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "memfd_create of \"%s\"", name);
 
@@ -168,8 +168,8 @@ int tni_os_memory_reopen(int fd, bool read_only, int *ret_fd)
     char path[64];
     int opened = -1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    TNI_LINUX_MAKE(
-        (opened = open(path, O_CLOEXEC | O_NOCTTY | (read_only ? O_RDONLY : O_RDWR))) >= 0);
+    TNI_LINUX_MAKE_FD(opened,
+                      open(path, O_CLOEXEC | O_NOCTTY | (read_only ? O_RDONLY : O_RDWR)));
     if (opened < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "opening %s anew for %s", path,
                               read_only ? "reading" : "writing");

@@ -41,10 +41,12 @@ static void take_descriptors(struct arrival *a, struct msghdr *message)
         for (size_t i = 0; i < count; i++) {
             int fd = -1;
             memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
-            if (at->cmsg_type == SCM_RIGHTS && a->fd < 0)
-                a->fd = fd;
-            else
+            if (at->cmsg_type == SCM_RIGHTS && a->fd < 0 && !a->has_lost) {
+                a->fd = tni_linux_above_streams(fd);
+                a->has_lost = a->fd < 0;
+            } else {
                 tni_os_close(fd);
+            }
         }
     }
 }

@@ -22,7 +22,7 @@
 static int open_pid(int32_t pid)
 {
     int fd = -1;
-    TNI_LINUX_MAKE((fd = (int)syscall(SYS_pidfd_open, pid, 0)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, (int)syscall(SYS_pidfd_open, pid, 0));
     return fd;
 }
 
@@ -240,10 +240,9 @@ void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)
 uint64_t tni_os_process_huge_bytes(int32_t pid, uint64_t inode)
 {
     char path[TNI_LINUX_PROC_BYTES];
-    FILE *file = NULL;
     if (!tni_linux_proc_path(pid, path, "smaps"))
         return 0;
-    TNI_LINUX_MAKE((file = fopen(path, "re")) != NULL);
+    FILE *file = tni_linux_open_text(path);
     if (file == NULL)
         return 0;
 

@@ -31,18 +31,11 @@ static void miss(struct search *search, int errno_value)
         search->missed = errno_value;
 }
 
-static DIR *open_folder(const char *path)
-{
-    DIR *folder = NULL;
-    TNI_LINUX_MAKE((folder = opendir(path)) != NULL);
-    return folder;
-}
-
 static DIR *open_descriptors(int32_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
-    return open_folder(path);
+    return tni_linux_open_folder(path);
 }
 
 /** The number that is the name of an entry of /proc, or -1. */
@@ -122,7 +115,7 @@ static bool is_ours(struct search *search, int folder, const char *entry)
 int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context)
 {
     struct search search = {.prefix = prefix, .each = each, .context = context};
-    DIR *folder = open_folder("/proc");
+    DIR *folder = tni_linux_open_folder("/proc");
     if (folder == NULL)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "/proc");
 
@@ -200,7 +193,7 @@ int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd)
 
     int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     int fd = -1;
-    TNI_LINUX_MAKE((fd = open(path, flags | (read_only ? O_RDONLY : O_RDWR))) >= 0);
+    TNI_LINUX_MAKE_FD(fd, open(path, flags | (read_only ? O_RDONLY : O_RDWR)));
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
     if (fcntl(fd, F_GET_SEALS) < 0) {

@@ -33,7 +33,7 @@ int tni_os_pair(int ret_fds[2])
 {
     int fds[2], made = -1;
     TNI_LINUX_MAKE((made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds)) == 0);
-    if (made != 0)
+    if (made != 0 || !tni_linux_move_pair_up(fds))
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "a pair of sockets");
     ret_fds[0] = fds[0];
     ret_fds[1] = fds[1];

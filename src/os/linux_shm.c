@@ -143,8 +143,7 @@ static int give_memory(int fd, uint64_t size_bytes)
 static int open_new(const char *path, int *ret_fd)
 {
     int fd = -1;
-    TNI_LINUX_MAKE(
-        (fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
         return fail_no_entry(path);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
@@ -196,8 +195,7 @@ static int open_old(const char *path, int access, int *ret_fd)
 {
     int fd = -1;
     struct stat status;
-    TNI_LINUX_MAKE((fd = open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) >=
-                   0);
+    TNI_LINUX_MAKE_FD(fd, open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (fd < 0 && errno == ELOOP)
         return tni_fail(TN_ERR_DENIED, "%s is a link, and links are not followed", path);
     if (fd < 0 && (errno == EISDIR || errno == ENXIO || errno == ENODEV))
@@ -254,8 +252,7 @@ static bool is_our_file(DIR *folder, const struct dirent *entry)
 int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *each,
                         void *context)
 {
-    DIR *open_folder = NULL;
-    TNI_LINUX_MAKE((open_folder = opendir(folder)) != NULL);
+    DIR *open_folder = tni_linux_open_folder(folder);
     if (open_folder == NULL)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening the folder %s", folder);
 

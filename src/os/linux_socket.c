@@ -69,7 +69,7 @@ int tni_os_listen(const char *name, int *ret_fd)
     if (status != 0)
         return status;
     int fd = -1, kind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-    TNI_LINUX_MAKE((fd = socket(AF_UNIX, kind, 0)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, socket(AF_UNIX, kind, 0));
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address.sun_path);
 
@@ -89,7 +89,7 @@ int tni_os_accept(int fd, int *ret_fd)
 {
     int accepted = -1;
     do {
-        TNI_LINUX_MAKE((accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+        TNI_LINUX_MAKE_FD(accepted, accept4(fd, NULL, NULL, SOCK_CLOEXEC));
     } while (accepted < 0 && errno == ECONNABORTED);
     if (accepted < 0 && errno == EAGAIN)
         return tni_fail(TN_ERR_TIMED_OUT, "no process is connecting to descriptor %d", fd);
@@ -119,7 +119,7 @@ static int fail_connect(int errno_value, const char *path)
 static int connect_to(const struct sockaddr_un *address, int *ret_fd)
 {
     int fd = -1;
-    TNI_LINUX_MAKE((fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) >= 0);
+    TNI_LINUX_MAKE_FD(fd, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address->sun_path);
 
@@ -208,7 +208,10 @@ static void close_all(const int *fds, uint32_t count)
         tni_os_close(fds[i]);
 }
 
-/** Take the descriptors out of a message. @return how many */
+/**
+ * Take the descriptors out of a message. @return how many; one that could not be moved above
+ * the standard streams is -1, and the message is marked as if the table had been full
+ */
 static uint32_t take_descriptors(struct msghdr *message, int fds[RECEIVE_FDS])
 {
     uint32_t count = 0;
@@ -220,6 +223,11 @@ static uint32_t take_descriptors(struct msghdr *message, int fds[RECEIVE_FDS])
         here = TNI_MIN(here, (uint32_t)RECEIVE_FDS - count);
         memcpy(fds + count, CMSG_DATA(at), here * sizeof(int));
         count += here;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        fds[i] = tni_linux_above_streams(fds[i]);
+        if (fds[i] < 0)
+            message->msg_flags |= MSG_CTRUNC;
     }
     return count;
 }

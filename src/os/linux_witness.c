@@ -117,8 +117,7 @@ static int read_locks(dev_t device, tni_os_inode_fn *each, void *context)
 {
     char line[256];
     uint64_t inode;
-    FILE *file = NULL;
-    TNI_LINUX_MAKE((file = fopen("/proc/locks", "re")) != NULL);
+    FILE *file = tni_linux_open_text("/proc/locks");
     if (file == NULL)
         return errno == ENOENT ? 0
                                : tni_linux_fail(tni_linux_status(errno), errno, "/proc/locks");

@@ -15,7 +15,8 @@
  *     comment lists the errors that a caller distinguishes. Any other failure is TN_ERR_SYSTEM;
  *     TN_ERR_INVALID is a bad argument.
  * R2  Results are the `ret_` parameters. They are written on success only.
- * R3  A descriptor that a function returns is close-on-exec and belongs to the caller. When the
+ * R3  A descriptor that a function returns is close-on-exec, belongs to the caller, and is
+ *     above 2: a program that closed a standard stream may still write to its number. When the
  *     soft limit of descriptors is reached, the function raises the limit to the hard one and
  *     tries once more; if the table is still full, the error is TN_ERR_SYSTEM.
  * R4  A deadline is an absolute time of tni_os_now_ns(), in nanoseconds. 0 tries once and does
@@ -88,13 +89,13 @@ void tni_os_log_to_stderr(int level);
 
 /** Memory of the machine, or the limit of this process's cgroup if that is lower. */
 uint64_t tni_os_memory_bytes(void);
-/** A power of two. */
 /**
  * The value of a variable of the environment, or NULL. Every room reads variables by this
  * function. It returns NULL in a program that has more rights than the user who starts it
  * (setuid, setgid, file capabilities): there the environment is that user's choice.
  */
 const char *tni_os_environment(const char *name);
+/** A power of two. */
 size_t tni_os_page_bytes(void);
 /** Fill `bytes` with random bytes that other users cannot predict. */
 int tni_os_random(void *bytes, size_t size_bytes);

@@ -14,6 +14,8 @@
 
 #include "process/process.h"
 
+enum { LAST_STREAM = 2 }; /* standard error */
+
 int tni_process_write_pass(const struct tn_domain *d, char *value, size_t size_bytes)
 {
     int status = tni_segment_check_descriptors(&d->segment);
@@ -60,7 +62,11 @@ int tni_process_parse_pass(const char *value, int *ret_control_fd, int *ret_aren
         at = parse_descriptor(at + 1, &arena_fd);
     else
         at = NULL;
-    if (at == NULL || *at != '\0' || control_fd == arena_fd)
+    bool is_two = at != NULL && *at == '\0' && control_fd != arena_fd;
+    if (is_two && TNI_MIN(control_fd, arena_fd) <= LAST_STREAM)
+        return tni_fail(TN_ERR_CORRUPT,
+                        TNI_DOMAIN_VARIABLE "='%.40s' names a standard stream, 0 to 2", value);
+    if (!is_two)
         return tni_fail(TN_ERR_CORRUPT,
                         TNI_DOMAIN_VARIABLE "='%.40s' does not name two descriptors", value);
     *ret_control_fd = control_fd;

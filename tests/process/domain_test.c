@@ -4,12 +4,15 @@
  * part is in manager_test.c.
  */
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness/harness.h"
@@ -328,6 +331,44 @@ TN_TEST(a_domain_is_gone_a_moment_after_its_last_member_left)
     assert_true(tnt_mapping_count() > 0);
     tn_tensor_unref(left);
     assert_int_equal(tnt_mapping_count(), 0);
+}
+
+/* ---- a program that has closed its standard streams -------------------------------------- */
+
+static int write_to_closed_streams(void *argument)
+{
+    tn_domain *d, *same;
+    tn_queue *queue;
+    tn_tensor *tensor;
+    int bell;
+    (void)argument;
+    for (int fd = 0; fd <= 2; fd++)
+        close(fd);
+    d = create("closed", 64 * MIB, 0);
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_NEW, &queue));
+    TN_CHECK_OK(tn_domain_poll_fd(d, &bell));
+    TN_CHECK_OK(tn_tensor_create(
+        d, TN_UINT8, 1, (int64_t[]){MIB},
+        TN_OPTIONS(tn_tensor_options, .strategy = TN_STRATEGY_FILE_DESCRIPTOR), &tensor));
+    TN_CHECK_OK(tn_domain_open("closed", NULL, TN_OPEN_EXISTING, &same));
+    for (int fd = 0; fd <= 2; fd++)
+        for (int i = 0; i < 1000; i++)
+            TN_CHECK(write(fd, "a line that the program prints\n", 31) == -1 && errno == EBADF);
+    for (pid_t pid; (pid = fork()) == 0;)
+        _exit(fcntl(0, F_GETFD) >= 0 || fcntl(1, F_GETFD) >= 0 || fcntl(2, F_GETFD) >= 0);
+    int status = -1;
+    TN_CHECK(wait(&status) > 0 && status == 0);
+    TNT_AUDIT(d);
+    tn_tensor_unref(tensor);
+    tn_object_close(queue);
+    tn_domain_close(same);
+    tn_domain_close(d);
+    return 0;
+}
+
+TN_TEST(what_a_program_prints_to_a_closed_stream_goes_nowhere)
+{
+    tnt_wait_ok(tnt_fork(write_to_closed_streams, NULL));
 }
 
 struct doomed {

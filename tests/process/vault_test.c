@@ -76,6 +76,28 @@ TN_TEST(a_storage_in_a_queue_outlives_its_producer_and_then_tenond)
     finish();
 }
 
+static void expect_no_streams(int32_t pid)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        char path[64], link[256];
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+        ssize_t len = readlink(path, link, sizeof link - 1);
+        assert_true(len > 0);
+        link[len] = '\0';
+        assert_string_equal(link, "/dev/null");
+    }
+}
+
+TN_TEST(tenond_and_its_vault_keep_no_descriptor_as_a_standard_stream)
+{
+    begin();
+    int32_t vault = leave_in_queue(1);
+    expect_no_streams(vault);
+    expect_no_streams(manager_pid(d));
+    pop_all(1);
+    finish();
+}
+
 TN_TEST(the_next_tenond_has_what_the_killed_one_had)
 {
     begin();
@@ -581,8 +603,8 @@ TN_TEST(the_vault_has_nothing_open_but_storages_and_its_connection)
     begin();
     int32_t vault = leave_in_queue(2);
     assert_int_equal(count_open(vault, STORAGE_TARGET), 2);
-    assert_int_equal(count_open(vault, "/dev/null"), 2);
-    assert_int_equal(count_open(vault, "/"), 4); /* no other file, and nothing of a domain */
+    assert_int_equal(count_open(vault, "/dev/null"), 3);
+    assert_int_equal(count_open(vault, "/"), 5); /* no other file, and nothing of a domain */
     assert_int_equal(count_open(vault, "socket:"), 2);
     assert_int_equal(count_open(vault, "anon_inode:"), 0);
     assert_int_equal(count_open(vault, "pipe:"), 0);

@@ -104,6 +104,23 @@ print(pid, os.getpid(), file=sys.stderr)
         assert re.search(rf"\[{pid}\] debug: TN_ERR_\w+: ", text)
 
 
+def test_pipes_are_above_closed_standard_streams():
+    program = """
+import os
+from tenon.multiprocessing import _pipe
+keep = os.fdopen(os.dup(1), "w")
+for stream in range(3):
+    os.close(stream)
+ends = _pipe.make()
+os.write(ends[1], b"x")
+print(min(ends) > 2 and os.read(ends[0], 1) == b"x", file=keep)
+keep.flush()
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
+
+
 def test_a_shortage_of_memory_is_a_warning_once_a_second():
     shortage = """
 small = tenon._core.Domain.create(quota_bytes=1 << 20)

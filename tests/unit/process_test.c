@@ -378,7 +378,8 @@ TN_TEST(a_set_of_seats_counts_all_but_one)
 TN_TEST(only_two_descriptors_name_a_domain_across_exec)
 {
     static const char *const wrong[] = {
-        "", "3", "3,", ",4", "3,4,", "3,3", "-3,4", "3, 4", "3,99999999999", "a,b"};
+        "",    "3",   "3,", ",4", "3,4,", "3,3", "-3,4", "3, 4", "3,99999999999",
+        "a,b", "0,4", "3,2"};
     char value[TNI_PASS_BYTES];
     int control_fd, arena_fd;
     begin(2);

@@ -102,6 +102,16 @@ static int fail(const char *what)
     return 1;
 }
 
+/* tenond started the vault with its socket as standard input. */
+static int run_vault(void)
+{
+    int listen_fd;
+    if (tni_os_duplicate(STDIN_FILENO, &listen_fd) != 0)
+        return fail("no vault");
+    dup2(STDOUT_FILENO, STDIN_FILENO); /* /dev/null */
+    return vault_run(listen_fd) != 0 ? fail("no vault") : 0;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {0};
@@ -115,7 +125,7 @@ int main(int argc, char **argv)
     if (options.is_foreground)
         tni_os_log_to_stderr(options.is_verbose ? TNI_LOG_DEBUG : TNI_LOG_INFO);
     if (options.is_vault)
-        return vault_run(STDIN_FILENO) != 0 ? fail("no vault") : 0;
+        return run_vault();
     if (tni_os_runtime_prepare() != 0)
         return fail("no runtime folder");
     /* Wait a moment: another tenond may be about to end. */

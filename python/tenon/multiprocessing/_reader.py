@@ -12,6 +12,7 @@ import threading
 import weakref
 
 from .. import _core, _cpython
+from . import _pipe
 from ._objects import Living, reset_in_child
 
 
@@ -89,7 +90,7 @@ class Reader:
         return self._pipe[0]
 
     def _make_pipe(self):
-        pipe = os.pipe()
+        pipe = _pipe.make()
         try:
             self._core.watch(True)
             _watcher_of(self._core.domain).add(self)

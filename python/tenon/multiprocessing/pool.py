@@ -18,7 +18,7 @@ import threading
 from .. import _cpython
 from .._cpython import CLOSE, INIT, RUN
 from .._cpython import pool as _standard
-from . import _pool_worker
+from . import _pipe, _pool_worker
 from ._pool_engine import Engine, WorkerDied  # noqa: F401
 
 __all__ = ["Pool", "ThreadPool"]
@@ -32,7 +32,7 @@ class _Notifier:
     """A pipe that wakes the thread for the workers. put() makes it look like a queue."""
 
     def __init__(self):
-        self.reader, self._writer = os.pipe()
+        self.reader, self._writer = _pipe.make()
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
         _cpython.Finalize(self, _cpython.close_fds, (self.reader, self._writer))
