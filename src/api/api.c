@@ -110,6 +110,13 @@ static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
     return 0;
 }
 
+static void log_member(const struct tn_domain *d, const char *what)
+{
+    char label[TNI_LABEL_BYTES];
+    tni_log(TNI_LOG_INFO, "%s domain %s in seat %u", what,
+            tni_segment_label(&d->segment, label), d->seat);
+}
+
 static int create(const char *name, const tn_domain_options *options, tn_domain **ret_domain)
 {
     struct tni_segment_options o;
@@ -136,6 +143,7 @@ static int create(const char *name, const tn_domain_options *options, tn_domain 
         take_apart(d);
         return status;
     }
+    log_member(d, "made");
     *ret_domain = d;
     return 0;
 }
@@ -167,6 +175,7 @@ static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain
                         segment.name);
     }
     tni_manager_ring(d);
+    log_member(d, "joined");
     *ret_domain = d;
     return 0;
 }
@@ -220,10 +229,15 @@ static int open_domain(const char *name, const tn_domain_options *options, uint3
     return join_or_create(name, options, ret_domain);
 }
 
-static int log_joining(int status, tn_domain *const *d)
+static void log_leaving(const struct tn_domain *d)
 {
-    if (status == 0)
-        tni_log(TNI_LOG_INFO, "joined domain '%s' in seat %u", (*d)->segment.name, (*d)->seat);
+    char label[TNI_LABEL_BYTES];
+    tni_log(TNI_LOG_INFO, "leaving domain %s, seat %u", tni_segment_label(&d->segment, label),
+            d->seat);
+}
+
+static int log_refusal(int status)
+{
     if (status == TN_ERR_VERSION)
         tni_log(TNI_LOG_WARNING, "a domain cannot be joined: %s", tn_error_detail());
     return status;
@@ -232,7 +246,7 @@ static int log_joining(int status, tn_domain *const *d)
 int tn_domain_open(const char *name, const tn_domain_options *options, uint32_t flags,
                    tn_domain **ret_domain)
 {
-    return log_joining(open_domain(name, options, flags, ret_domain), ret_domain);
+    return log_refusal(open_domain(name, options, flags, ret_domain));
 }
 
 int tn_domain_inherit(tn_domain **ret_domain)
@@ -245,13 +259,14 @@ int tn_domain_inherit(tn_domain **ret_domain)
     int status =
         tni_process_parse_pass(tni_os_environment(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
     if (status != 0 || (status = join_descriptors(control_fd, arena_fd, &d)) != 0)
-        return log_joining(status, NULL);
+        return log_refusal(status);
     if ((status = tni_process_inherit_parent(d)) != 0) {
+        log_leaving(d);
         take_apart(d);
         return status;
     }
     *ret_domain = d;
-    return log_joining(0, ret_domain);
+    return 0;
 }
 
 int tn_domain_pass(tn_domain *d, char *value, size_t size_bytes)
@@ -264,7 +279,7 @@ int tn_domain_pass(tn_domain *d, char *value, size_t size_bytes)
 tn_domain *tn_domain_close(tn_domain *d)
 {
     if (d != NULL && !d->is_closed) {
-        tni_log(TNI_LOG_INFO, "leaving domain '%s', seat %u", d->segment.name, d->seat);
+        log_leaving(d);
         take_apart(d);
     }
     return NULL;

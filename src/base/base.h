@@ -81,6 +81,14 @@ enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG, TNI_LOG_LEVE
 /** Log an event: for the function of tn_log_set(), which must not call tenon, or the writer. */
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/** Whether a writer gets lines of this level. */
+bool tni_log_is_written(int level);
+/**
+ * Log an event for the writer only. For a handler of fork() in the child: a function of the
+ * program may wait there for a lock that a thread of the parent had.
+ */
+void tni_log_written(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /**
  * Log a failure at the level debug, for the writer only: a function of the program would be
  * called in the middle of everything, and the program learns of failures by their status.

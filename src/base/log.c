@@ -71,6 +71,27 @@ void tni_log(int level, const char *format, ...)
     errno = saved_errno;
 }
 
+bool tni_log_is_written(int level)
+{
+    bool has_function = atomic_load_explicit(&current, memory_order_relaxed) != NULL;
+    return !has_function && writer_of(level) != NULL;
+}
+
+void tni_log_written(int level, const char *format, ...)
+{
+    if (!tni_log_is_written(level) || is_logging)
+        return;
+    int saved_errno = errno;
+    char line[LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    int wanted = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (wanted >= 0)
+        hand_over(writer_of(level), NULL, level, line);
+    errno = saved_errno;
+}
+
 void tni_log_failure(const char *status_name, const char *sentence)
 {
     bool has_function = atomic_load_explicit(&current, memory_order_relaxed) != NULL;

@@ -21,6 +21,8 @@
 /* ---- before fork() ----------------------------------------------------------------------- */
 
 static int fork_pipe[2] = {-1, -1}; /* for children without a witness; -1: not needed */
+/* The pid of the process that forks, if children write to the log that they joined; 0: no. */
+static int32_t logged_pid;
 static void (*joined_hook)(struct tn_domain *);
 
 void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = joined; }
@@ -112,13 +114,14 @@ static void claim_for_child(struct tn_domain *d, const struct tni_os_process *se
 /* Have each room write into the child's seat what the child will own. */
 static void prepare_child_seat(struct tn_domain *d)
 {
+    char label[TNI_LABEL_BYTES];
     if (d->child_seat == TNI_NO_SEAT)
         return;
     for (uint32_t h = 0; h < d->hook_count; h++)
         if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
             tni_log(TNI_LOG_WARNING,
-                    "fork: the child does not inherit everything in the domain '%s': %s",
-                    d->segment.name, tn_error_detail());
+                    "fork: the child does not inherit everything in the domain %s: %s",
+                    tni_segment_label(&d->segment, label), tn_error_detail());
     TNI_KILL_POINT("fork_holds_written");
 }
 
@@ -221,6 +224,8 @@ TNI_AROUND_FORK static void fork_prepare(void)
 {
     tni_domains_drop_if_copied();
     tni_domains_lock();
+    /* Asked here, so that the child runs less. */
+    logged_pid = tni_log_is_written(TNI_LOG_INFO) ? tni_os_pid() : 0;
     claim_seats();
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
         stop_threads(d);
@@ -304,6 +309,14 @@ TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
     atomic_store(&entry->word, tni_process_word(d));
 }
 
+static void log_joined(const struct tn_domain *d)
+{
+    char label[TNI_LABEL_BYTES];
+    if (d->seat != TNI_NO_SEAT)
+        tni_log_written(TNI_LOG_INFO, "joined domain %s in seat %u, as a child of process %d",
+                        tni_segment_label(&d->segment, label), d->seat, logged_pid);
+}
+
 TNI_AROUND_FORK static void fork_child(void)
 {
     struct tni_os_process self;
@@ -333,6 +346,8 @@ TNI_AROUND_FORK static void fork_child(void)
         tni_os_close(fork_pipe[1]);
         fork_pipe[0] = fork_pipe[1] = -1;
     }
+    for (struct tn_domain *d = tni_domains; logged_pid != 0 && d != NULL; d = d->next)
+        log_joined(d);
     release_threads(true);
     tni_domains_reset_lock();
 }

@@ -191,9 +191,10 @@ void tni_manager_survive(struct tn_domain *d)
         pause_ns = tni_pause_ns(spent_ns, SHARE, LEAST_MS * MS_NS);
     if (is_managed && !has_manager && is_ours(d)) {
         int status = tni_contact_replace(d);
+        char label[TNI_LABEL_BYTES];
         if (status != 0)
-            tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", d->segment.name,
-                    tn_error_detail());
+            tni_log(TNI_LOG_WARNING, "domain %s has no tenond: %s",
+                    tni_segment_label(&d->segment, label), tn_error_detail());
         pause_ns = TNI_MAX(pause_ns, (status != 0 ? RETRY_START_MS : RESTART_MS) * MS_NS);
     }
     atomic_store(&d->survive_ns, tni_os_now_ns() + pause_ns);

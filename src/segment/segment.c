@@ -301,6 +301,15 @@ int tni_segment_check_descriptors(const struct tni_segment *s)
         s->control_fd, s->arena_fd, s->name);
 }
 
+const char *tni_segment_label(const struct tni_segment *s, char text[TNI_LABEL_BYTES])
+{
+    if (s->name[0] != '\0')
+        snprintf(text, TNI_LABEL_BYTES, "'%s'", s->name);
+    for (size_t i = 0; s->name[0] == '\0' && i < sizeof s->id; i++)
+        snprintf(text + 2 * i, TNI_LABEL_BYTES - 2 * i, "%02x", s->id[i]);
+    return text;
+}
+
 bool tni_segment_has_control(const struct tni_segment *s)
 {
     return is_ours(s->control_fd, s->control_inode);

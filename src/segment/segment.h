@@ -67,6 +67,11 @@ void tni_segment_close(struct tni_segment *segment);
  */
 int tni_segment_check_descriptors(const struct tni_segment *segment);
 
+/** In a line of the log: 'NAME' in quotes, or the id of a domain without a name. @return text
+ */
+enum { TNI_LABEL_BYTES = TNI_NAME_BYTES + 2 };
+const char *tni_segment_label(const struct tni_segment *segment, char text[TNI_LABEL_BYTES]);
+
 /** Whether the control descriptor is still that of the domain. Sets no detail. */
 bool tni_segment_has_control(const struct tni_segment *segment);
 

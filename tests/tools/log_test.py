@@ -77,10 +77,11 @@ class Lines(Case):
         status, text = holder.close()
         self.assertEqual(status, 0)
         lines = self.lines(text)
-        self.assertIn(f"joined domain '{self.name}' in seat 0", [line[4] for line in lines])
+        self.assertIn(f"made domain '{self.name}' in seat 0", [line[4] for line in lines])
         self.assertIn(f"leaving domain '{self.name}', seat 0", [line[4] for line in lines])
         for when, program, pid, level, _ in lines:
-            self.assertEqual((program, pid, level), ("cli_holder", holder.parent, "info"))
+            self.assertEqual((program, level), ("cli_holder", "info"))
+            self.assertIn(pid, (holder.parent, holder.child))
             time = datetime.datetime.strptime(when, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=datetime.timezone.utc)
             self.assertLess(before, time)
             self.assertLess(time, datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=1))
@@ -88,6 +89,22 @@ class Lines(Case):
     def test_levels_are_names_or_numbers(self):
         for level, has_failures in ("0", False), ("1", False), ("2", False), ("info", False), ("3", True), ("debug", True):
             self.environment["TENON_LOG"] = level
+    def test_each_process_says_that_it_joined(self):
+        holder = self.hold(f"info:{self.file}")
+        self.assertEqual(holder.close(), (0, None))
+        lines = {(line[2], line[4]) for line in self.lines()}
+        self.assertIn((holder.parent, f"made domain '{self.name}' in seat 0"), lines)
+        joined = f"joined domain '{self.name}' in seat 2, as a child of process {holder.parent}"
+        self.assertIn((holder.child, joined), lines)
+
+    def test_a_domain_without_a_name_has_its_id_in_the_lines(self):
+        holder = self.hold(f"info:{self.file}", "-")
+        self.assertEqual(holder.close(), (0, None))
+        lines = [line[4] for line in self.lines()]
+        made = [line for line in lines if re.fullmatch(r"made domain [0-9a-f]{32} in seat 0", line)]
+        self.assertEqual(len(made), 1, lines)
+        self.assertIn(f"leaving domain {made[0].split()[2]}, seat 0", lines)
+
             done = subprocess.run([TENON, "stat", "no-such-domain"], env=self.environment, text=True, capture_output=True,
                                   timeout=TIMEOUT_S, check=False)
             self.assertEqual(done.returncode, 3)
@@ -100,7 +117,7 @@ class Lines(Case):
         self.assertEqual(holder.close(), (0, ""))
         lines = self.lines()
         self.assertEqual(os.stat(self.file).st_mode & 0o777, 0o600)
-        self.assertEqual({line[2] for line in lines if line[1] == "cli_holder"}, {holder.parent})
+        self.assertEqual({line[2] for line in lines if line[1] == "cli_holder"}, {holder.parent, holder.child})
         of_tenond = [line for line in lines if line[1] == "tenond"]
         self.assertEqual(len({line[2] for line in of_tenond}), 1)
         self.assertTrue(any(f"domain '{self.name}'" in line[4] for line in of_tenond), of_tenond)

@@ -115,8 +115,9 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
     t->domain_count++;
     tenond_take_office(t, d);
     tenond_mirror_adopted(t);
-    tni_log(TNI_LOG_INFO, "manages domain '%s' from now on, in seat %u", tenond_name(d),
-            domain->seat);
+    char label[TNI_LABEL_BYTES];
+    tni_log(TNI_LOG_INFO, "manages domain %s from now on, in seat %u",
+            tni_segment_label(tenond_segment(d), label), domain->seat);
     tenond_scan(t, d);
     tenond_linger(d);
     return 0;

@@ -127,19 +127,21 @@ static void unlink_domain(struct tenond *t, const struct tenond_domain *d)
 
 void tenond_drop(struct tenond *t, struct tenond_domain *d)
 {
+    char label[TNI_LABEL_BYTES];
     bool is_sane = tenond_makes_sense(d);
+    tni_segment_label(tenond_segment(d), label);
     unlink_domain(t, d);
     tenond_unwatch_all(t, d);
     tenond_deposits_fini(t, d, !is_sane || tni_process_count(tenond_segment(d)) == 0);
     if (is_sane) {
-        tni_log(TNI_LOG_INFO, "leaving domain '%s'", tenond_name(d));
+        tni_log(TNI_LOG_INFO, "leaving domain %s", label);
         /* Without members, no process will come for what queues and tickets still name. */
         if (tni_process_count(tenond_segment(d)) == 0)
             tni_files_end_domain(tenond_segment(d));
         tni_reaper_leave(d->domain);
     } else {
-        tni_log(TNI_LOG_ERROR, "dropped domain '%s': a check of its shared data failed",
-                tenond_name(d)); /* I3 */
+        tni_log(TNI_LOG_ERROR, "dropped domain %s: a check of its shared data failed",
+                label); /* I3 */
     }
     collect_later(t);
     tni_process_leave(d->domain);

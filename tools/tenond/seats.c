@@ -52,7 +52,9 @@ static void reclaim(struct tenond_domain *d, uint32_t seat)
     }
     if (status == TN_ERR_CORRUPT) {
         d->is_broken = true;
-        tni_log(TNI_LOG_ERROR, "domain '%s': %s", tenond_name(d), tn_error_detail());
+        char label[TNI_LABEL_BYTES];
+        tni_log(TNI_LOG_ERROR, "domain %s: %s", tni_segment_label(tenond_segment(d), label),
+                tn_error_detail());
     }
 }
 
