@@ -5,8 +5,9 @@
  * I1  No descriptor is kept: each line opens the file, appends with one write(), and closes
  *     the file. So a program may close any descriptor, a forked child needs nothing, and a
  *     file that was renamed by log rotation is made anew by the next line.
- * I2  A line that cannot be written is lost. It raises no signal, and it does not wait for
- *     the reader of a pipe that FILE names.
+ * I2  No line waits for the reader of a pipe, a terminal or a socket: the caller may have the
+ *     registry claim, for which other processes wait. A line that cannot be written at once is
+ *     dropped and raises no signal. The next line that is written says how many were dropped.
  *
  * The variable is read when the library is loaded, because a later read in one thread would
  * race with a setenv() of the program in another one.
@@ -14,16 +15,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "os/linux.h"
 
+/* Two lines are less than PIPE_BUF, so a pipe takes them whole or not at all. */
 enum { TIME_BYTES = 32, LINE_BYTES = 768 };
+_Static_assert(2 * LINE_BYTES <= PIPE_BUF, "");
 
 static const char *const level_names[TNI_LOG_LEVELS] = {"error", "warning", "info", "debug"};
 static const char *program_name;        /* NULL: what libc says */
@@ -58,11 +65,12 @@ static void print_time(char text[TIME_BYTES])
              second / 3600, second / 60 % 60, second % 60, (unsigned)(now.tv_nsec / 1000000));
 }
 
-/*
- * write() that raises neither SIGPIPE, where a pipe has no reader, nor SIGXFSZ, at the limit of
- * a file's size: both go to this thread, and end the process by default.
+/**
+ * Call write(), or send() for a socket. Neither SIGPIPE, where a pipe has no reader, nor
+ * SIGXFSZ, at the limit of a file's size, is raised: both go to this thread, and end the
+ * process by default. @return whether something was written
  */
-static void write_quietly(int fd, const char *line, size_t size_bytes)
+static bool write_quietly(int fd, bool is_socket, const char *line, size_t size_bytes)
 {
     const struct timespec at_once = {0};
     sigset_t deadly, pending, before;
@@ -73,56 +81,96 @@ static void write_quietly(int fd, const char *line, size_t size_bytes)
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &deadly, &before);
     int raised = 0;
-    if (write(fd, line, size_bytes) < 0)
-        raised = errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
+    ssize_t done = is_socket ? send(fd, line, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
+                             : write(fd, line, size_bytes);
+    if (done < 0)
+        raised = errno == EPIPE && !is_socket ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
     if (raised != 0 && sigismember(&pending, raised) == 0) {
         sigemptyset(&deadly);
         sigaddset(&deadly, raised);
         sigtimedwait(&deadly, NULL, &at_once);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return done >= 0;
 }
 
-/* The number is above those of the standard streams, which the program may have closed. */
+/**
+ * Write to standard error, and never wait for its reader (I2). The descriptor is shared with
+ * other processes, so it cannot be made non-blocking; a pipe and a terminal are opened once
+ * more. A regular file is not, because its file offset is shared with the program's own output.
+ */
+static bool write_to_stderr(const char *line, size_t size_bytes)
+{
+    struct stat stat;
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (fstat(STDERR_FILENO, &stat) != 0)
+        return false;
+    if (S_ISREG(stat.st_mode) || S_ISSOCK(stat.st_mode))
+        return write_quietly(STDERR_FILENO, S_ISSOCK(stat.st_mode), line, size_bytes);
+    if (poll(&ready, 1, 0) <= 0 || (ready.revents & POLLOUT) == 0)
+        return false;
+    int fd = -1;
+    TNI_LINUX_MAKE_FD(fd,
+                      open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    /*
+     * It may be another user's, or there is no /proc. Then poll() has to do: other writers may
+     * fill the pipe between the two calls.
+     */
+    bool is_written = write_quietly(fd >= 0 ? fd : STDERR_FILENO, false, line, size_bytes);
+    tni_os_close(fd);
+    return is_written;
+}
+
 static int open_file(void)
 {
     const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     int fd = -1;
-    TNI_LINUX_MAKE((fd = open(path, flags, 0600)) >= 0);
-    if (fd < 0 || fd > STDERR_FILENO)
-        return fd;
-    int above = -1;
-    TNI_LINUX_MAKE((above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) >= 0);
-    int error = errno;
-    close(fd);
-    errno = error;
-    return above;
+    TNI_LINUX_MAKE_FD(fd, open(path, flags, 0600));
+    return fd;
 }
 
-static void write_line(int fd, int level, const char *text)
+/** @return bytes, with the newline */
+static size_t print_line(char line[LINE_BYTES], int level, const char *text)
 {
-    char when[TIME_BYTES], line[LINE_BYTES];
+    char when[TIME_BYTES];
     print_time(when);
-    int wanted = snprintf(line, sizeof line, "%s %s[%d] %s: %s\n", when,
+    int wanted = snprintf(line, LINE_BYTES, "%s %s[%d] %s: %s\n", when,
                           program_name != NULL ? program_name : program_invocation_short_name,
                           (int)getpid(), level_names[level], text);
-    if (wanted < 0)
-        return;
-    size_t length = TNI_MIN((size_t)wanted, sizeof line - 1);
+    if (wanted < 1)
+        return 0;
+    size_t length = TNI_MIN((size_t)wanted, (size_t)LINE_BYTES - 1);
     line[length - 1] = '\0';
     tni_text_clean(line); /* the name of a program may have any bytes */
     line[length - 1] = '\n';
-    write_quietly(fd, line, length);
+    return length;
+}
+
+static bool write_bytes(const char *bytes, size_t size_bytes)
+{
+    if (path[0] == '\0')
+        return write_to_stderr(bytes, size_bytes);
+    int fd = open_file();
+    bool is_written = fd >= 0 && write_quietly(fd, false, bytes, size_bytes);
+    tni_os_close(fd);
+    return is_written;
 }
 
 static void write_event(int level, const char *text)
 {
-    int fd = path[0] != '\0' ? open_file() : STDERR_FILENO;
-    if (fd < 0)
-        return;
-    write_line(fd, level, text);
-    if (path[0] != '\0')
-        close(fd);
+    static _Atomic uint32_t
+        dropped; /* lines that were not written since the last one that was */
+    char bytes[2 * LINE_BYTES], note[96];
+    size_t used = 0;
+    uint32_t count = atomic_exchange_explicit(&dropped, 0, memory_order_relaxed);
+    if (count > 0) {
+        snprintf(note, sizeof note, "%" PRIu32 " lines were dropped: they could not be written",
+                 count);
+        used = print_line(bytes, TNI_LOG_WARNING, note);
+    }
+    used += print_line(bytes + used, level, text);
+    if (!write_bytes(bytes, used))
+        atomic_fetch_add_explicit(&dropped, count + 1, memory_order_relaxed);
 }
 
 /* ---- the variable ------------------------------------------------------------------------ */

@@ -10,9 +10,12 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import termios
+import tty
 import unittest
 
 TIMEOUT_S = 60
@@ -86,9 +89,6 @@ class Lines(Case):
             self.assertLess(before, time)
             self.assertLess(time, datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=1))
 
-    def test_levels_are_names_or_numbers(self):
-        for level, has_failures in ("0", False), ("1", False), ("2", False), ("info", False), ("3", True), ("debug", True):
-            self.environment["TENON_LOG"] = level
     def test_each_process_says_that_it_joined(self):
         holder = self.hold(f"info:{self.file}")
         self.assertEqual(holder.close(), (0, None))
@@ -105,6 +105,9 @@ class Lines(Case):
         self.assertEqual(len(made), 1, lines)
         self.assertIn(f"leaving domain {made[0].split()[2]}, seat 0", lines)
 
+    def test_levels_are_names_or_numbers(self):
+        for level, has_failures in ("0", False), ("1", False), ("2", False), ("info", False), ("3", True), ("debug", True):
+            self.environment["TENON_LOG"] = level
             done = subprocess.run([TENON, "stat", "no-such-domain"], env=self.environment, text=True, capture_output=True,
                                   timeout=TIMEOUT_S, check=False)
             self.assertEqual(done.returncode, 3)
@@ -165,6 +168,65 @@ class Harm(Case):
     def test_a_standard_error_that_is_closed_is_left_alone(self):
         holder = self.hold("debug", preexec_fn=lambda: os.close(2))
         self.assertEqual(holder.close()[0], 0)
+
+    def fill(self, writer):
+        """Write until no byte fits, and leave the descriptor as it was. Each write is of a page, as a pipe counts."""
+        os.set_blocking(writer, False)
+        for size in 4096, 1:
+            try:
+                while True:
+                    os.write(writer, b"x" * size)
+            except BlockingIOError:
+                pass
+        os.set_blocking(writer, True)
+
+    def drain(self, reader):
+        os.set_blocking(reader, False)
+        read = b""
+        try:
+            while part := os.read(reader, 1 << 16):
+                read += part
+        except BlockingIOError:
+            pass
+        return read.decode().lstrip("x")
+
+    def holds_with_a_full(self, reader, writer):
+        self.fill(writer)
+        holder = self.hold("debug", stderr=writer)
+        self.assertEqual(self.drain(reader), "")
+        self.assertEqual(holder.close()[0], 0)
+        os.close(writer)
+        texts = [line[4] for line in self.lines(self.drain(reader)) if line[2] == holder.parent]
+        os.close(reader)
+        self.assertRegex(texts[0], r"[1-9]\d* lines were dropped: they could not be written")
+        self.assertIn(f"leaving domain '{self.name}', seat 0", texts)
+
+    def test_a_full_pipe_drops_lines_and_stops_nobody(self):
+        self.holds_with_a_full(*os.pipe())
+
+    def test_a_full_socket_drops_lines_and_stops_nobody(self):
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.holds_with_a_full(*(end.detach() for end in ends))
+
+    def test_a_stopped_terminal_drops_lines_and_stops_nobody(self):
+        reader, writer = os.openpty()
+        tty.setraw(writer)
+        termios.tcflow(writer, termios.TCOOFF)
+        holder = self.hold("debug", stderr=writer)
+        self.assertEqual(holder.close()[0], 0)
+        os.close(writer)
+        os.close(reader)
+
+    def test_lines_and_output_of_the_program_share_a_regular_file(self):
+        with open(self.file, "w", encoding="utf-8") as errors:
+            script = "import os; os.write(2, b'first\\n'); import subprocess, sys; " \
+                     "subprocess.run([sys.argv[1], 'ls']); os.write(2, b'last\\n')"
+            self.environment["TENON_LOG"] = "debug"
+            subprocess.run([sys.executable, "-c", script, TENON], env=self.environment, stdout=subprocess.PIPE,
+                           stderr=errors, timeout=TIMEOUT_S, check=True)
+        with open(self.file, encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.startswith("first\n") and text.endswith("last\n"), text)
 
     def test_closed_standard_streams_do_not_become_the_file(self):
         self.environment["TENON_LOG"] = f"debug:{self.file}"
