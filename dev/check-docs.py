@@ -30,6 +30,14 @@ def check_sentences(problems):
                 problems.append(f"{name}: no source says '{part}'")
 
 
+def check_commands(problems):
+    """docs/install.md, which dev/bare-root runs, has each command of README.md."""
+    there, wanted = (
+        [line for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / name).read_text(encoding="utf-8"), re.M | re.S)
+         for line in block.splitlines()] for name in ("docs/install.md", "README.md"))
+    problems += [f"docs/install.md: README.md has the command `{line}`" for line in wanted if line not in there]
+
+
 def main():
     tests = read([*(ROOT / "tests").rglob("*.c"), *(ROOT / "tests").rglob("*.py")])
     headers = read((ROOT / "include").rglob("*.h"))
@@ -52,6 +60,7 @@ def main():
             if f"{name}(" not in headers:
                 problems.append(f"{here}: no header declares {name}()")
     check_sentences(problems)
+    check_commands(problems)
     name = "docs/architecture.md"
     block = re.findall(r"^ *(\w+) {2,}\S", (ROOT / name).read_text(encoding="utf-8"), re.M)
     if not any(block[i : i + len(rooms)] == rooms for i in range(len(block))):
