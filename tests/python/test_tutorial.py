@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of the tutorial, in C, C++ and Python, and the solutions of its exercises: run, mixed, and killed."""
 
+import json
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -45,6 +47,15 @@ class Desk:
 
     def output(self, language, name, *arguments):
         return finish(self.start(language, name, *arguments))
+
+    def count(self, queue):
+        """How many messages the queue of the domain `line` has; 0 if there is no such queue."""
+        tool = BUILD / "tools" / "tenon" / "tenon"
+        if not tool.exists():
+            pytest.skip("the tool was not compiled")
+        shown = subprocess.run([tool, "stat", "--json", "line"], env=self.environment, capture_output=True, text=True, check=False)
+        objects = json.loads(shown.stdout)["objects"] if shown.returncode == 0 else []
+        return sum(object["count"] for object in objects if object["name"] == queue)
 
     def clear(self):
         for program in self.started:
@@ -122,8 +133,34 @@ def test_unrelated_programs_meet_and_one_is_killed(desk, languages):
 def test_the_cutter_sends_views_of_the_digits(desk, languages):
     worker = desk.start(languages[0], "worker", "crops")
     line(worker)
-    desk.start(languages[1], "cutter")
+    cutter = desk.start(languages[1], "cutter")
     assert desk.output(languages[0], "camera", 100) == "100 of 100 frames were read right\n"
+    finish(worker)
+    finish(cutter)
+
+
+@BOTH
+def test_a_worker_that_comes_after_the_cut_gets_all_crops(desk, language):
+    cutter = desk.start(language, "cutter")
+    camera = desk.start(language, "camera", 10)
+    while desk.count("crops") < 10:
+        time.sleep(0.05)
+    worker = desk.start(language, "worker", "crops")
+    assert finish(camera) == "10 of 10 frames were read right\n"
+    finish(worker)
+    finish(cutter)
+
+
+@BOTH
+def test_the_cutter_ends_the_crops_when_the_camera_was_killed(desk, language):
+    worker = desk.start(language, "worker", "crops")
+    line(worker)
+    cutter = desk.start(language, "cutter")
+    camera = desk.start(language, "camera", 100000)
+    while desk.count("readings") == 0 and desk.count("crops") == 0:
+        time.sleep(0.05)
+    camera.kill()
+    finish(cutter)
     finish(worker)
 
 
@@ -143,7 +180,8 @@ def test_the_board_is_mended_after_a_death_with_the_lock(desk, languages):
         finish(adder)
     broken = desk.start(languages[1], "board", "break", 3)
     assert broken.wait(timeout=WAIT_S) == -signal.SIGKILL
-    assert "the total is mended" in desk.output(languages[0], "board", "add", 7, 1)
+    mended = f"process {broken.pid} died with the lock: the total is mended\n"
+    assert desk.output(languages[0], "board", "add", 7, 1) == mended
     desk.output(languages[1], "board", "stop")
     assert finish(keeper) == "0 0 0 100 0 0 0 51 0 0 total 151\n"
 

@@ -43,16 +43,16 @@ static bool collect(tenon::queue &readings, tn_deadline deadline, std::set<int> 
 /* end */
 
 /* show: main */
-int main(int argc, char **argv)
+static void film(int count, const char *name)
 {
-    int count = argc > 1 ? atoi(argv[1]) : 1000, right = 0;
+    int right = 0;
     std::set<int> read;
     tenon::domain domain("line");
     tn_queue_options lent = {}, large = {};
     lent.capacity = 16;
     lent.policy = TN_QUEUE_LEASE;
     large.capacity = 1024;
-    tenon::queue frames(domain, argc > 2 ? argv[2] : "frames", lent);
+    tenon::queue frames(domain, name, lent);
     tenon::queue readings(domain, "readings", large);
     for (int number = 1; number <= count; number++) {
         send_frame(domain, frames, number);
@@ -64,5 +64,15 @@ int main(int argc, char **argv)
            collect(readings, tenon::after(30s), read, right))
         continue;
     printf("%d of %d frames were read right\n", right, count);
+}
+
+int main(int argc, char **argv)
+{
+    try {
+        film(argc > 1 ? atoi(argv[1]) : 1000, argc > 2 ? argv[2] : "frames");
+    } catch (const tenon::error &failed) {
+        fprintf(stderr, "%s\n", failed.what());
+        return 1;
+    }
 }
 /* end */

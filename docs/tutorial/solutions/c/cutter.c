@@ -2,6 +2,8 @@
 /* The first exercise: takes whole frames, and pushes views of their digits. */
 #include "tutorial.h"
 
+#include <unistd.h>
+
 static void cut(tn_message *message, tn_queue *crops)
 {
     tn_tensor *frame = message->tensors[0], *rows;
@@ -14,6 +16,14 @@ static void cut(tn_message *message, tn_queue *crops)
     must(tn_queue_push(crops, &crop, 0, TN_FOREVER));
     tn_tensor_unref(parts[0]);
     tn_tensor_unref(rows);
+}
+
+/* The worker may be started late: without this process the queue would end with its messages.
+ */
+static void wait_until_empty(tn_queue *crops)
+{
+    for (int i = 0; i < 3000 && tn_queue_count(crops) > 0; i++)
+        usleep(10000); /* 30 seconds in all, as long as the camera waits */
 }
 
 int main(void)
@@ -32,9 +42,10 @@ int main(void)
         must(tn_message_ack(frames, &message));
         tn_message_fini(&message);
     }
-    if (status != TN_ERR_CLOSED)
+    if (status != TN_ERR_CLOSED && status != TN_ERR_PEER_DIED) /* ended, or the camera died */
         must(status);
     must(tn_queue_end(crops));
+    wait_until_empty(crops);
     tn_object_close(crops);
     tn_object_close(frames);
     tn_domain_close(domain);

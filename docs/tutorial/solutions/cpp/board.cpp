@@ -39,7 +39,7 @@ static void mend(const tenon::mutex &lock, int64_t *count)
 {
     if (lock.was_recovered()) {
         count[TOTAL] = std::accumulate(count, count + TOTAL, int64_t{0});
-        printf("a process died with the lock: the total is mended\n");
+        printf("process %d died with the lock: the total is mended\n", lock.dead_owner().pid);
     }
 }
 

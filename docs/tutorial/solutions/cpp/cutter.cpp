@@ -2,6 +2,9 @@
 /* The first exercise: takes whole frames, and pushes views of their digits. */
 #include "tutorial.h"
 #include <tenon/tenon.hpp>
+#include <thread>
+
+using namespace std::chrono_literals;
 
 int main()
 {
@@ -21,6 +24,11 @@ int main()
             message->ack();
         }
     } catch (const tenon::closed &) {
-        crops.end();
+    } catch (const tenon::peer_died &) { /* the camera died */
     }
+    crops.end();
+    /* The worker may be started late: without this process the queue would end with its
+     * messages. */
+    for (int i = 0; i < 3000 && crops.count() > 0; i++)
+        std::this_thread::sleep_for(10ms); /* 30 seconds in all, as long as the camera waits */
 }

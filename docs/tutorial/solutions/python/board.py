@@ -33,7 +33,7 @@ def mend(board):
     """To be called with the lock held: mend the board if its last owner died on the way."""
     if lock.owner_died:
         board[TOTAL] = board[:TOTAL].sum()
-        print("a process died with the lock: the total is mended")
+        print(f"process {lock.dead_owner_pid} died with the lock: the total is mended")
 
 
 def main(verb, digit=0, times=1):
