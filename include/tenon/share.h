@@ -18,7 +18,8 @@ TN_BEGIN_DECLS
  *
  * Whatever the strategy, members of the domain see tensors: they are pushed, exported and
  * released alike, and what the dead held is given back. Strategies may be mixed freely;
- * switching concerns new storages only. docs/guide says when to use which, and what each costs.
+ * switching concerns new storages only. docs/guide/README.md says when to use which,
+ * docs/guide/costs.md what each costs.
  */
 enum {
     TN_STRATEGY_DEFAULT = 0, /* whichever this process has set */
