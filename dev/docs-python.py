@@ -162,6 +162,12 @@ def describe_function(source, node, indent, kind="function", owner=""):
     return out + (doc or [pad + "   " + line if line else "" for line in same_elsewhere(owner, node.name)])
 
 
+def parts_with_inherited(source, node):
+    """The parts of a class, and those of its private base classes, which have no entry of their own."""
+    bases = [source.nodes[ast.unparse(base)] for base in node.bases if ast.unparse(base) in source.nodes]
+    return [*node.body, *(part for base in bases if base.name.startswith("_") for part in base.body)]
+
+
 def describe_class(source, node, is_error=False):
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     init = next((part for part in node.body if getattr(part, "name", "") == "__init__"), None)
@@ -171,12 +177,12 @@ def describe_class(source, node, is_error=False):
     comment = source.comment(node) if is_error else ""
     if bases and is_error:
         out += render(f"A subclass of {bases}." + (f" {comment}." if comment else ""), 3)
-    for part in node.body:
+    for part in parts_with_inherited(source, node):
         if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
             if not ({f"{part.name}.setter"} & decorators(part)):
                 out += describe_function(source, part, 3, "method", node.name)
         elif isinstance(part, ast.AnnAssign) and not ast.unparse(part.target).startswith("_"):
-            kind = ast.unparse(part.annotation)
+            kind = ast.unparse(part.annotation).replace("_core.", "")
             out += [f"   .. py:attribute:: {ast.unparse(part.target)}", f"      :type: {kind}", ""]
             said = source.comment(part) or SAID.get(f"{node.name}.{ast.unparse(part.target)}", "")
             out += render(said, 6)

@@ -288,6 +288,8 @@ static PyObject *export_handle(PyObject *self, const tn_handle_options *options)
                        : PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)used);
 }
 
+enum { MOST_USES = (1 << 20) - 1 }; /* as of tn_handle_options */
+
 PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"uses", "lifetime", NULL};
@@ -298,9 +300,9 @@ PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keyword
                                      &lifetime) ||
         parse_lifetime(lifetime, &options) < 0)
         return NULL;
-    if (uses < 1 || uses > UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError,
-                     "a handle cannot have %lld uses: 1 to 4294967295 are possible", uses);
+    if (uses < 1 || uses > MOST_USES) {
+        PyErr_Format(PyExc_ValueError, "a handle cannot have %lld uses: 1 to %d are possible",
+                     uses, MOST_USES);
         return NULL;
     }
     if (check_in_domain(self, "to_handle()") < 0)

@@ -54,18 +54,41 @@ class Domain:
     def quota_bytes(self) -> int: ...
     @classmethod
     def create(cls, name: Optional[str] = None, *, quota_bytes: int = 0, watermark_bytes: int = 0, seats: int = 0,
-               blocks: int = 0, objects: int = 0, tickets: int = 0, manager: bool = True) -> Domain: ...
+               blocks: int = 0, objects: int = 0, tickets: int = 0, manager: bool = True) -> Domain:
+        """Make a domain, and take the first seat in it. Raises Exists if there is a domain of this name.
+
+        Without a name, the domain is anonymous: other processes join it by inheritance only. 0 means
+        the default.
+
+        Parameters
+        ----------
+        name : str, 1 to 63 of [A-Za-z0-9._-], not starting with a dot
+        quota_bytes : int, the most memory of all tensors
+        watermark_bytes : int, the free memory that is kept for the next tensors
+        seats : int, the most processes at once, one of them tenond
+        blocks : int, the most blocks of memory of one size class
+        objects : int, the most queues, locks, events and so on
+        tickets : int, the most handles at once
+        manager : bool, whether tenond manages the domain, which a domain with a name needs
+        """
     @classmethod
-    def join(cls, name: str, /) -> Domain: ...
+    def join(cls, name: str, /) -> Domain:
+        """Take a seat in the domain of this name, or of this id. Raises NotFound if there is none."""
     @classmethod
     def open(cls, name: str, *, quota_bytes: int = 0, watermark_bytes: int = 0, seats: int = 0,
-             blocks: int = 0, objects: int = 0, tickets: int = 0) -> Domain: ...
+             blocks: int = 0, objects: int = 0, tickets: int = 0) -> Domain:
+        """Join the domain of this name, or make it if there is none.
+
+        The other arguments are those of create(). They matter only if this call makes the domain: a
+        domain that exists stays as it is.
+        """
     @classmethod
-    def inherit(cls) -> Domain: ...
+    def inherit(cls) -> Domain:
+        """Take a seat in the domain that the environment variable TENON_DOMAIN names."""
     def close(self, *, at_exit: bool = False) -> None:
         """Leave the domain. Memory stays mapped as long as a tensor or an array uses it.
 
-        A thread that waits in the domain gets Interrupted. With `at_exit`, SystemExit ends the thread.
+        A thread that waits in the domain gets Closed. With `at_exit`, SystemExit ends the thread.
         """
     def has_member(self, member: int, /) -> bool: ...
     def reap(self) -> int: ...
@@ -90,6 +113,11 @@ def default_domain() -> Domain: ...
 # ---- tensors
 @final
 class Tensor:
+    """A tensor, in shared memory or private.
+
+    `tensor[1:3, ::2]` is a view of the same memory, and `tensor[0, 1]` an element; `tensor[1:3] = 0` writes to it. Indices
+    are integers, slices, None and `...`, as in NumPy. numpy.asarray(tensor) and torch.from_dlpack(tensor) copy nothing.
+    """
     @property
     def shape(self) -> _Shape: ...
     @property
@@ -148,10 +176,16 @@ class Tensor:
     def item(self) -> Any: ...
     def same_storage(self, other: Tensor, /) -> bool: ...
     def to_handle(self, uses: int = 1, lifetime: _Timeout = ...) -> bytes:
-        """A handle: bytes that any member can load `uses` times.
+        """A handle: bytes that any member of the domain can load `uses` times with Domain.load_handle().
 
-        `lifetime` is in seconds. None sets no end; 0 ends the handle when this process leaves the
-        domain or dies. By default a handle lasts 60 seconds longer than this process.
+        Parameters
+        ----------
+        uses : int, 1 to 1048575
+            After the last use, and after its lifetime, the handle is worth nothing: load_handle() raises
+            Stale. The tensors that were loaded stay.
+        lifetime : float, seconds from now
+            None sets no end; 0 ends the handle when this process leaves the domain or dies. By default
+            a handle lasts 60 seconds longer than this process.
         """
     def __getitem__(self, index: Any, /) -> Any: ...
     def __setitem__(self, index: Any, value: Any, /) -> None: ...

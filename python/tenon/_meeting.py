@@ -20,7 +20,11 @@ _Core = TypeVar("_Core")
 def _place(domain: _Where) -> _core.Domain:
     if isinstance(domain, _core.Domain):
         return domain
-    return _domain.default() if domain is None else _domain.meet(domain)
+    if domain is None:
+        return _domain.default()
+    if isinstance(domain, str):
+        return _domain.meet(domain)
+    raise TypeError(f"domain must be a tenon.Domain, a name or None, not {type(domain).__name__}")
 
 
 def _open_or_create(opened: Callable[[], _Core], created: Callable[[], _Core]) -> _Core:
@@ -37,6 +41,8 @@ def _open_or_create(opened: Callable[[], _Core], created: Callable[[], _Core]) -
 
 
 class _Named:
+    name: str  # The name in the domain.
+    domain: _core.Domain  # The domain that the object is in.
     _core: Any
 
     def __init__(self, name: str, domain: _core.Domain) -> None:
@@ -44,7 +50,10 @@ class _Named:
         self.domain = domain
 
     def close(self) -> None:
-        """Close this process's handle. Messages in a queue stay while another process has it open."""
+        """Close the object in this process. Messages in a queue stay while another process has it open.
+
+        Leased messages go back to their queue, and a lock or permits that this process holds are released.
+        """
         self._core.close()
 
     def __repr__(self) -> str:

@@ -8,6 +8,15 @@ from . import _core, _domain
 _Shape = Union[int, Sequence[int]]
 
 
+def _place(domain: Optional[_core.Domain]) -> _core.Domain:
+    if domain is None:
+        return _domain.default()
+    if isinstance(domain, _core.Domain):
+        return domain
+    hint = f": tenon.domain({domain!r}) gives the domain of this name" if isinstance(domain, str) else ""
+    raise TypeError(f"domain must be a tenon.Domain or None, not {type(domain).__name__}{hint}")
+
+
 def empty(
     shape: _Shape,
     dtype: Any = "float32",
@@ -26,7 +35,7 @@ def empty(
     timeout : float, seconds to wait for memory while the quota is used up; None without a limit
     strategy : "arena", "file_descriptor" or "file_system"; None for this process's
     write_once : bool, whether receivers get read-only tensors
-    domain : tenon.Domain, None for this process's
+    domain : tenon.Domain, not its name; None for this process's
 
     Returns
     -------
@@ -36,7 +45,7 @@ def empty(
     ------
     MemoryError, TypeError, ValueError
     """
-    where = domain or _domain.default()
+    where = _place(domain)
     return where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
 
 
@@ -50,7 +59,7 @@ def zeros(
     domain: Optional[_core.Domain] = None,
 ) -> _core.Tensor:
     """Make a tensor like empty(), filled with zeros."""
-    where = domain or _domain.default()
+    where = _place(domain)
     return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once)
 
 
@@ -65,7 +74,7 @@ def full(
     domain: Optional[_core.Domain] = None,
 ) -> _core.Tensor:
     """Make a tensor like empty(), filled with one value. The default dtype is that of the value."""
-    where = domain or _domain.default()
+    where = _place(domain)
     dtype = type(value) if dtype is None else dtype
     tensor = where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
     tensor[...] = value
@@ -82,13 +91,13 @@ def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = 
     ----------
     source : tensor, array, object with the buffer protocol or DLPack, or nested sequences of numbers
     dtype : dtype of NumPy or PyTorch, name, or Python type; None for that of `source`
-    domain : tenon.Domain, None for this process's
+    domain : tenon.Domain, not its name; None for this process's
 
     Returns
     -------
     tenon.Tensor, same shape as `source`
     """
-    where = domain or _domain.default()
+    where = _place(domain)
     if isinstance(source, _core.Tensor):
         tensor = source
     else:
@@ -151,7 +160,7 @@ def share(
     """
     if not isinstance(source, _core.Tensor):
         raise TypeError(f"a tenon.Tensor can be moved, not {type(source).__name__}: see asarray()")
-    return source.share(domain or _domain.default(), timeout)
+    return source.share(_place(domain), timeout)
 
 
 def _rebuild_tensor(name: str, handle: bytes) -> _core.Tensor:

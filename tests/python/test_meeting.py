@@ -256,6 +256,26 @@ def test_a_forked_child_does_not_get_what_its_parent_kept(place):
     queue.close()
 
 
+def test_an_argument_domain_that_is_no_domain_is_named(place):
+    for call in tenon.zeros, tenon.empty, lambda shape, domain: tenon.full(shape, 1, domain=domain):
+        with pytest.raises(TypeError, match=r"domain must be a tenon.Domain or None, not str: tenon.domain\('line'\)"):
+            call(3, domain="line")
+    with pytest.raises(TypeError, match="domain must be a tenon.Domain or None, not str"):
+        tenon.asarray([1], domain="line")
+    with pytest.raises(TypeError, match="domain must be a tenon.Domain or None, not int"):
+        tenon.share(tenon.from_dlpack(np.ones(1)), domain=3)
+    with pytest.raises(TypeError, match="domain must be a tenon.Domain, a name or None, not int"):
+        tenon.Event("x", domain=3)
+
+
+def test_a_handle_has_up_to_1048575_uses(place):
+    tensor = tenon.zeros(1, domain=place)
+    assert place.load_handle(tensor.to_handle(uses=1048575)).tolist() == [0]
+    for uses in 0, -1, 1048576, 2**32:
+        with pytest.raises(ValueError, match=f"a handle cannot have {uses} uses: 1 to 1048575 are possible"):
+            tensor.to_handle(uses=uses)
+
+
 SEND = """
 import sys, numpy as np, tenon
 place = tenon.domain(sys.argv[1])

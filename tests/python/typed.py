@@ -146,6 +146,8 @@ def mistakes(queue: "mp.Queue[int]", tensor: tenon.Tensor) -> None:
     tensor.reshaped  # type: ignore[attr-defined]
     tenon.zeros("three")  # type: ignore[arg-type]
     tenon.zeros(3, timeout="soon")  # type: ignore[arg-type]
+    tenon.zeros(3, domain="line")  # type: ignore[arg-type]
+    pid: int = tenon.Lock("board").dead_owner_pid  # type: ignore[assignment]
     tenon.inspect(5)  # type: ignore[arg-type]
     mp.set_sharing_strategy(None)  # type: ignore[arg-type]
     mp.spawn("produce")  # type: ignore[call-overload]

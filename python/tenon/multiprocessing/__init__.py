@@ -4,7 +4,7 @@
     import tenon.multiprocessing as mp
 
 Queues, locks and pools go on when a process is killed. Arrays and tensors travel in shared memory.
-Children end with their parent. The modules queues, synchronize, pool and process say what differs
+Children end with their parent. The descriptions of queues, locks, pools and processes say what differs
 from the standard library.
 """
 

@@ -174,7 +174,14 @@ class ForkServerProcess(BaseProcess, _context.ForkServerProcess):
 
 
 class Process(BaseProcess):
-    """A process of the default start method."""
+    """A process of the default start method, with the arguments and methods of the standard library's.
+
+    `pid`, `exitcode`, `sentinel`, `name`, `daemon`, `authkey`, is_alive(), join(), terminate(), kill() and
+    close() are as there. Two things differ: the process ends when its parent ends or is killed, unless
+    `detached` was set to True before start(); and arrays and tensors in its arguments travel in shared
+    memory. With `detached` and spawn or forkserver, start() waits until the child has opened what it was
+    sent.
+    """
 
     _start_method = None
 
