@@ -23,9 +23,9 @@
  *     ends with TN_ERR_INVALID in the copy as soon as the hook returns. Because another
  *     thread may fork, code clears the variable that names a descriptor or an object before
  *     it closes or frees it, so that a copy does not close or free it again.
- * Callers: the user. If the parent dies, its children end (I3), also one that is just
- * starting: it checks for the parent after it set up each mechanism. If a child dies, the
- * parent reclaims the child's seat when it collects the child, or another reaper does.
+ * Callers: the user. If the parent dies, its children end (I3). A child that is just starting
+ * ends too, because it checks for its parent after it set up each mechanism. If a child dies,
+ * the parent reclaims the child's seat when it collects the child, or another reaper does.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ void tni_children_unlock(void)
     atomic_store_explicit(&children_owner, 0, memory_order_release);
 }
 
-/* I7 */
+/* Clears the variables before it closes the descriptors (I7). */
 static void close_descriptors(struct tn_process *child)
 {
     int pid_fd = child->pid_fd, message_fd = child->message_fd;
@@ -107,7 +107,7 @@ int tni_child_watch(struct tn_process *child, int32_t pid)
         tni_os_child_abort(pid);
         return status;
     }
-    child->pid = pid; /* I6: TN_ERR_NOT_FOUND, it has ended and other code collected it */
+    child->pid = pid; /* TN_ERR_NOT_FOUND: the child ended, and other code collected it (I6) */
     return 0;
 }
 
@@ -158,8 +158,8 @@ static void note_end(struct tn_process *child, const struct tni_os_exit *end)
                                 sizeof child->status.message);
     if (end->exit_code < 0 && end->signal == 0)
         child->status.exit_code = left; /* I6 */
-    tni_children_lock();                /* I2 */
-    close_descriptors(child);           /* I1 */
+    tni_children_lock();
+    close_descriptors(child); /* I1 */
     tni_children_unlock();
     child->is_ended = true;
     /* A child that exited with 0 normally left the domain itself. */
@@ -181,7 +181,7 @@ int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)
     return child->is_ended ? 0 : status;
 }
 
-/* I7 */
+/* Ask the program's hook, then check whether the hook forked and this is the copy (I7). */
 static int ask(const struct tn_process *child, uint64_t now_ns)
 {
     int asked = tni_interrupt_ask(now_ns), status = check(child);

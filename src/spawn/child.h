@@ -11,11 +11,11 @@ struct tn_process {
     int32_t owner_pid;        /* the process that started it */
     uint32_t flags;           /* TN_PROCESS_* */
     int pid_fd;               /* -1 once the child was collected */
-    int message_fd;           /* read end of its message pipe; -1 once it was collected */
+    int message_fd;           /* read end of its message pipe; -1 after it was collected */
     bool is_ended;
     bool is_in_group;         /* its group closes it */
     tn_process_status status; /* valid if is_ended */
-    uint64_t kill_ns;         /* when its group sends SIGKILL; valid once it sent SIGTERM */
+    uint64_t kill_ns;         /* when its group sends SIGKILL; valid after SIGTERM was sent */
     struct tn_process *next;  /* in the list of all children of this process */
 };
 
@@ -23,11 +23,11 @@ enum { TNI_SPAWN_SLICE_NS = 100 * 1000 * 1000 };
 
 /* ---- children of this process (child.c) -------------------------------------------------- */
 
-/** Make the object of a child that is not started yet. It has no descriptor. */
+/** Make a struct tn_process for a child that is not started yet. It has no descriptor. */
 int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process **ret_child);
 /**
- * A lock for this process's list of children. A fork, and the time in which the write end of a
- * message pipe is open here, lie inside of it, so that no child inherits the pipe of another.
+ * Take the lock of this process's list of children. A thread has the lock while it forks, and
+ * while the write end of a message pipe is open, so that no child inherits the pipe of another.
  */
 void tni_children_lock(void);
 void tni_children_unlock(void);
@@ -66,12 +66,12 @@ struct tni_origin {
 };
 struct tni_origin tni_child_origin(const struct tn_domain *domain);
 /**
- * In a forked child: run the function and exit. The child owns `message_fd`. Six parameters:
- * what to run, in which way, and the two things that bind the child to its parent.
+ * In a forked child: run the function and exit. The child owns `message_fd`. It has six
+ * parameters, because a fork server calls it with values from a request.
  */
 void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument, uint32_t flags,
                    const struct tni_origin *origin, int message_fd) __attribute__((noreturn));
-/** Wait until a child reports that it runs. Errors as of tn_process_fork(). */
+/** Wait until a child reports that it runs. Returns the errors of tn_process_fork(). */
 int tni_child_await_start(struct tn_process *child);
 /** End and free a child that could not be started. Keeps the error detail. @return `status` */
 int tni_child_end_failed(struct tn_process *child, int status);
@@ -87,7 +87,8 @@ struct tni_server_call {
     uint32_t flags; /* TN_PROCESS_* */
 };
 /**
- * tn_forkserver_fork() with a deadline. TN_ERR_TIMED_OUT: the server did not answer in time.
+ * Do what tn_forkserver_fork() does, with a deadline. TN_ERR_TIMED_OUT: the server did not
+ * answer in time.
  * After TN_ERR_TIMED_OUT and TN_ERR_INTERRUPTED the function does not run, now or later. If the
  * child runs already when the wait ends, the call succeeds.
  */
@@ -98,7 +99,7 @@ bool tni_server_is_free(struct tn_forkserver *server);
 
 /* ---- messages of a child (message.c) ----------------------------------------------------- */
 
-/** The first message of a forked child: it runs, or the reason why it does not. */
+/** The first message of a forked child: that the child runs, or why it does not run. */
 struct tni_child_report {
     int32_t status; /* 0 or TN_ERR_* */
     int32_t pid;

@@ -9,7 +9,7 @@
 
 struct tn_group {
     struct tn_domain *domain; /* kept by tni_process_keep() */
-    int32_t owner_pid;        /* the process that made it */
+    int32_t owner_pid;        /* the process that made the group */
     struct tn_process **children;
     int *fds; /* [capacity], for poll */
     uint32_t count, capacity;
@@ -152,7 +152,7 @@ int tn_group_add(tn_group *group, tn_process *process)
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* Collect children that ended, and note the first failure (I5). @return how many still run */
+/* Collect children that ended, and note the first failure (I5). @return how many others run */
 static uint32_t collect(struct tn_group *group)
 {
     uint32_t running = 0;
@@ -214,7 +214,7 @@ static int report(const struct tn_group *group, tn_process_status *ret_first)
                     end);
 }
 
-/* child.c, I7 */
+/* Ask the program's hook, then check whether the hook forked (child.c, I7). */
 static int ask(const struct tn_group *group, uint64_t now_ns)
 {
     int asked = tni_interrupt_ask(now_ns), status = check(group);

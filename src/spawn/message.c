@@ -17,7 +17,7 @@
 enum { MESSAGE_BYTES = 255, CODE_BYTES = 2 };
 
 static int own_fd = -1;
-/* The process that may write to own_fd. A process that it forks has a copy, but may not. */
+/* The process that may write to own_fd. Its forked children have copies and may not write. */
 static int32_t own_pid;
 static uint64_t own_number;
 
@@ -75,7 +75,7 @@ static void write_last(int fd, const char *text, int exit_code)
 
 void tni_message_end(int exit_code)
 {
-    /* as in tni_message_set() */
+    /* The number of own_fd may be reused, as in tni_message_set(): compare the pipe. */
     if (own_number != 0 && tni_os_pipe_number(own_fd) == own_number)
         write_last(own_fd, "", exit_code);
 }
@@ -91,7 +91,7 @@ int tni_message_read(int fd, char *text, size_t size_bytes)
         used += (size_t)got;
     }
     size_t len = strnlen(last, used);
-    tni_text_copy(text, size_bytes, last, len); /* logs and terminals show it */
+    tni_text_copy(text, size_bytes, last, len); /* logs and terminals show the text */
     return used == len + CODE_BYTES ? (unsigned char)last[len + 1] : -1;
 }
 

@@ -2,8 +2,8 @@
 /*
  * pool: worker processes, as the process that made them sees them.
  *
- * Nouns: job, result, worker, board (pool.h), attempt, early end (of a worker that began no
- * job).
+ * Nouns: job, result, worker, board (pool.h), attempt (one start of a job), early end (the end
+ * of a worker that began no job).
  * I1  A job is under way from its push until its result is filed. At most `limit` jobs are
  *     under way, and both queues have room for more, so owner and workers never wait for room
  *     in a queue that only the other side can empty. A call that submits jobs also files
@@ -109,8 +109,9 @@ static int compose(struct tn_pool *pool, const tn_message *message, tn_message *
 }
 
 /*
- * Leases of dead workers may fill the queue, and unfetched results may fill the domain. Neither
- * ends while this process sleeps in the push, so it pushes in slices and files results between.
+ * Push a job. Leases of dead workers may fill the queue, and unfetched results may fill the
+ * domain. They stay while this process sleeps in a push. So the process pushes for one slice of
+ * time, files results, and pushes again.
  */
 static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
                     uint64_t deadline_ns)
@@ -169,7 +170,7 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
 
 /* ---- fetching ---------------------------------------------------------------------------- */
 
-/* pre: check_result(ret_result) == 0 */
+/* Give the caller the result of a job. pre: check_result(ret_result) == 0 */
 static void hand_over(struct tn_pool *pool, struct tni_job *job, tn_pool_result *ret_result)
 {
     tn_pool_result result = {.job = job->id,
@@ -365,7 +366,7 @@ tn_pool *tn_pool_close(tn_pool *pool)
     return NULL;
 }
 
-/* ---- what it is ---------------------------------------------------------------------- */
+/* ---- information ---------------------------------------------------------------------- */
 
 int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info)
 {

@@ -19,9 +19,9 @@ enum { TNI_POOL_VARIABLE_BYTES = 128 };
 
 /*
  * The board: a shared tensor of [workers][TNI_POOL_ROW] words. A worker writes its own row, and
- * the owner reads the row after the worker ended. It is used only for error sentences and to
- * count workers that ended before they began a job. A new worker pops the board from the queue
- * of boards: a handle would not do, because its ticket would outlive the owner.
+ * the owner reads the row after the worker ended. The board is used only for error sentences
+ * and to count workers that ended before they began a job. A new worker pops the board from the
+ * queue of boards. The pool sends no handle, because its ticket would outlive the owner.
  */
 enum { TNI_POOL_ROW_JOB, TNI_POOL_ROW_BEGUN, TNI_POOL_ROW = 8 };
 static inline _Atomic uint64_t *tni_pool_row(const tn_tensor *board, uint32_t worker)
@@ -29,15 +29,15 @@ static inline _Atomic uint64_t *tni_pool_row(const tn_tensor *board, uint32_t wo
     return (_Atomic uint64_t *)tn_tensor_data(board) + (size_t)worker * TNI_POOL_ROW;
 }
 
-/* Stands before the bytes of a job. */
+/* This head stands before the bytes of a job. */
 struct tni_pool_job_head {
     uint64_t job;
     uint64_t reserved;
 };
 
 /*
- * Stands before the bytes of a result; the bytes of the detail follow them. UNREAD: the message
- * of a job was lost, so the worker does not know the id of the job.
+ * This head stands before the bytes of a result; the bytes of the detail follow the result.
+ * UNREAD: the message of a job was lost, so the worker does not know the id of the job.
  */
 enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2, TNI_POOL_UNREAD = 3 };
 struct tni_pool_result_head {
@@ -50,11 +50,11 @@ struct tni_pool_result_head {
     uint32_t detail_bytes;
 };
 
-/** Write the value of TENON_POOL for a child of this process. */
+/** Write the value of the variable TENON_POOL for a child of this process. */
 void tni_pool_write_variable(const struct tni_pool_pass *pass, char *value, size_t size_bytes);
 /**
- * Do jobs until there are no more.
- * @return 0, or as tn_pool_serve()
+ * Do jobs until the pool has no more jobs.
+ * @return 0, or an error of tn_pool_serve()
  */
 int tni_pool_work(struct tn_domain *domain, const struct tni_pool_pass *pass, tn_pool_fn *run,
                   void *context);
@@ -64,9 +64,9 @@ int tni_pool_work(struct tn_domain *domain, const struct tni_pool_pass *pass, tn
 /* A job that was submitted and whose result was not fetched yet. */
 struct tni_job {
     uint64_t id;
-    struct tni_job *same;        /* the next one with this hash */
+    struct tni_job *same;        /* the next job with this hash */
     struct tni_job *prev, *next; /* in the list of results, in the order of arrival */
-    bool is_done, is_detached;   /* detached: no bytes of the message are in shared memory */
+    bool is_done, is_detached;   /* is_detached: no bytes of the message are in shared memory */
     int32_t status, pid;
     uint32_t worker, attempt;
     tn_message message; /* owned */
@@ -82,23 +82,23 @@ struct tni_jobs {
     struct tni_job *first, *last;
     uint64_t mask;
     uint64_t count, under_way;
-    uint64_t newest; /* id */
+    uint64_t newest; /* the largest id that was given to a job */
     uint64_t oldest; /* no job with a smaller id is in the table */
 };
 
-/** Make room for one more, so that tni_jobs_add() cannot fail. */
+/** Make room for one more job, so that tni_jobs_add() cannot fail. */
 int tni_jobs_reserve(struct tni_jobs *jobs);
 /** Add a job, which is then under way. pre: tni_jobs_reserve() */
 struct tni_job *tni_jobs_add(struct tni_jobs *jobs);
-/** NULL: none. */
+/** Find a job by its id. @return NULL: no job has this id */
 struct tni_job *tni_jobs_find(const struct tni_jobs *jobs, uint64_t id);
-/** The job with the smallest id; NULL: there is none. */
+/** Find the job with the smallest id. @return NULL: there are no jobs */
 struct tni_job *tni_jobs_oldest(struct tni_jobs *jobs);
-/** Its result has come. */
+/** Note that the result of a job has come. */
 void tni_jobs_finish(struct tni_jobs *jobs, struct tni_job *job);
 /** Remove a job, and free what it owns. */
 void tni_jobs_drop(struct tni_jobs *jobs, struct tni_job *job);
-/** Drop those without a result. @return how many */
+/** Drop all jobs that have no result. @return how many jobs were dropped */
 uint64_t tni_jobs_give_up(struct tni_jobs *jobs);
 void tni_jobs_fini(struct tni_jobs *jobs);
 
@@ -120,35 +120,38 @@ struct tn_pool {
     int32_t *pids;               /* [worker_count], as tn_pool_get_info() reported them last */
     int *fds;                    /* [worker_count], for poll */
     struct tni_jobs table;
-    uint8_t *out; /* a job's bytes */
+    uint8_t *out; /* the bytes of the job that is submitted now */
     size_t out_bytes;
     bool is_ended, is_over;
     bool
         may_have_lost; /* a message that could not be read, or a worker that may have had one */
     uint64_t given_up, restarts;
-    uint32_t early_ends; /* of workers that began no job, one after the other */
+    uint32_t early_ends; /* how many workers in a row ended before they began a job */
     uint64_t begun;      /* jobs that all workers had begun at the last count */
     uint64_t begun_by_gone;
     tn_process_status last_end;
-    int start_status;     /* of the last start, with its sentence */
-    uint64_t patience_ns; /* so long a fork server may take for a new worker */
+    int start_status;     /* of the last start of a worker; start_detail says why it failed */
+    uint64_t patience_ns; /* how long the pool waits for a fork server to start a worker */
     char start_detail[256];
-    uint64_t tend_ns; /* when it is due */
+    uint64_t tend_ns; /* before this time, calls that do not wait replace no workers */
 };
 
 /* ---- results (pool_results.c) ------------------------------------------------------------ */
 
-/** Fails in another process than that which made the pool. */
+/** Check that this process made the pool, and that its domain can be used. */
 int tni_pool_check(const struct tn_pool *pool);
 /** Ask the program's hook whether to go on. In a child that the hook forks: TN_ERR_INVALID. */
 int tni_pool_ask(const struct tn_pool *pool);
-/** File one result. @return as a pop; TN_ERR_TIMED_OUT also when the hook was asked */
+/**
+ * Pop and file one result.
+ * @return the status of the pop; TN_ERR_TIMED_OUT also if the program's hook was asked
+ */
 int tni_pool_file_next(struct tn_pool *pool, uint64_t deadline_ns);
 /** Whether a pop that ended with `status` found nothing. */
 bool tni_pool_is_empty(int status);
 /**
- * File all results that are there.
- * @return 0, or why there may be more
+ * File all results that are in the queue.
+ * @return 0; or an error: the queue may still have results
  */
 int tni_pool_drain(struct tn_pool *pool);
 /**
@@ -156,11 +159,10 @@ int tni_pool_drain(struct tn_pool *pool);
  * given back
  */
 bool tni_pool_detach_results(struct tn_pool *pool);
-/** End the jobs that are in no queue and with no worker: each gets a result that says so. */
+/** Find jobs that no queue and no worker has. Each gets a result that says that it is lost. */
 void tni_pool_find_lost(struct tn_pool *pool);
 
-/* ---- its workers (pool_children.c)
- * ----------------------------------------------------------- */
+/* ---- workers (pool_children.c) ----------------------------------------------------------- */
 
 enum { TNI_POOL_SLICE_NS = 20 * 1000 * 1000 };         /* how often a wait checks the workers */
 enum { TNI_POOL_SERVER_WAIT_NS = 1000 * 1000 * 1000 }; /* how long to wait for a fork server */
@@ -176,7 +178,8 @@ void tni_pool_note_progress(struct tn_pool *pool);
 /**
  * Collect and replace workers that ended (pool_replace.c).
  * @return 0; why no worker is left for the jobs that are under way; TN_ERR_INTERRUPTED: the
- *         program's hook ended the wait for a fork server; as tni_pool_check(): the hook forked
+ *         program's hook ended the wait for a fork server; an error of tni_pool_check(): the
+ *         hook forked
  */
 int tni_pool_replace_workers(struct tn_pool *pool);
 /** Send a signal to all workers. */

@@ -16,7 +16,7 @@ struct work {
     void *context;
 };
 
-/* The main function of a worker. If the owner died or ended the pool, that is no error. */
+/* The main function of a worker. It returns 0 also if the owner died or ended the pool. */
 static int run_worker(struct tn_domain *domain, void *argument)
 {
     const struct work *work = argument;
@@ -89,7 +89,7 @@ uint32_t tni_pool_count_workers(const struct tn_pool *pool)
     return running;
 }
 
-/* I6. If any worker began a job since the last call, workers can work: count anew. */
+/* If any worker began a job since the last call, workers can work: reset `early_ends` (I6). */
 void tni_pool_note_progress(struct tn_pool *pool)
 {
     uint64_t begun = count_begun(pool);
@@ -120,11 +120,11 @@ static void collect(struct tn_pool *pool, uint32_t index)
     note_death(pool, index, end);
     uint64_t begun = atomic_load_explicit(&tni_pool_row(pool->board, index)[TNI_POOL_ROW_BEGUN],
                                           memory_order_relaxed);
-    tni_pool_note_progress(pool); /* before its row is no longer counted */
+    tni_pool_note_progress(pool); /* must come before the worker's row is no longer counted */
     pool->begun_by_gone += begun;
     pool->early_ends += begun == 0 && (!pool->is_ended || tni_child_has_failed(process));
     pool->last_end = *end;
-    pool->may_have_lost = true;  /* it may have died while it popped a message */
+    pool->may_have_lost = true;  /* the worker may have died while it popped a message */
     pool->workers[index] = NULL; /* child.c, I7 */
     tn_process_close(process);
 }

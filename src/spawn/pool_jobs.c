@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool_jobs: what a pool's owner knows of its jobs, in private memory. Ids are given in order,
- * so that their low bits are all the hash that is needed.
+ * pool_jobs: a hash table, in private memory, of the jobs of a pool. Job ids count up, so the
+ * low bits of an id are a good hash.
  */
 #include <stdlib.h>
 #include <string.h>

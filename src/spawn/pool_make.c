@@ -57,8 +57,8 @@ static int read_options(const tn_pool_options *options, tn_pool_fn *run,
 }
 
 /*
- * Copy a list of strings. The copy has one free entry more. If memory runs out, the copy holds
- * the first strings, and its owner frees it. @return whether all were copied
+ * Copy a list of strings. The copy has one free entry more. If memory runs out, the copy has
+ * only the first strings, and the caller must free it. @return whether all strings were copied
  */
 static bool copy_strings(const char *const *strings, char ***ret_copy, size_t *ret_count)
 {
@@ -104,7 +104,9 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
 }
 
 /*
- * I1: besides what is under way, leases whose result was filed already, of workers old and new.
+ * Make the queues and the board. The queues have room for more messages than jobs can be under
+ * way (I1): each worker and the worker that it replaced may still have one lease of a job whose
+ * result was filed already.
  */
 static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
 {

@@ -7,9 +7,9 @@
 enum {
     TEND_NS = 10 * 1000 * 1000 /* calls that do not wait replace workers at most this often */
 };
-static const uint64_t most_patience_ns = UINT64_C(10000000000); /* with a fork server */
+static const uint64_t most_patience_ns = UINT64_C(10000000000); /* limit of `patience_ns` */
 
-/* Whether the last start ended with the wait for a fork server. */
+/* Whether the last start of a worker failed because a fork server did not answer in time. */
 static bool was_unanswered(const struct tn_pool *pool)
 {
     return pool->start_status == TN_ERR_TIMED_OUT || pool->start_status == TN_ERR_INTERRUPTED;
@@ -37,13 +37,19 @@ static bool is_wanted(struct tn_pool *pool)
         return false;
     if (!pool->is_ended)
         return true;
-    /* The workers that are left finish the jobs. Drain results left by exited workers first. */
+    /*
+     * The pool is ending. The workers that still run finish the jobs. Only if none runs, one
+     * worker is started for the jobs that still have no result.
+     */
     if (pool->table.under_way > 0)
         (void)!tni_pool_drain(pool);
     return pool->table.under_way > 0 && tni_pool_count_workers(pool) == 0;
 }
 
-/* I7. Not of workers that are not wanted any more (I6). */
+/*
+ * Whether the pool waits for its fork server before it starts another worker (I7). If too many
+ * workers ended early, the pool starts none, and so does not wait (I6).
+ */
 static bool awaits_server(const struct tn_pool *pool)
 {
     return pool->start == TN_START_FORKSERVER && was_unanswered(pool) &&
@@ -60,7 +66,10 @@ static void note_failed_start(struct tn_pool *pool, uint32_t index)
         pool->patience_ns = TNI_MIN(2 * pool->patience_ns, most_patience_ns);
 }
 
-/* @return 0, TN_ERR_INTERRUPTED, or as tni_pool_check(): the hook of the wait forked */
+/*
+ * Start workers in the places of those that ended.
+ * @return 0; TN_ERR_INTERRUPTED; an error of tni_pool_check(): the program's hook forked
+ */
 static int restart(struct tn_pool *pool)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++) {

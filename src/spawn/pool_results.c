@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: file the results that workers pushed, and find jobs that were lost (pool.c, I1-I5). */
+/* pool_results: files the results that workers pushed, and finds lost jobs (pool.c, I1-I5). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +25,9 @@ static char *format_exhausted(const struct tni_job *job)
 }
 
 /*
- * Add the worker that had the job last. The queue delivered the job again only after that
- * worker had ended, so the worker can be collected now.
+ * Complete the result of a job that was started too often: say which worker had the job last,
+ * and how that worker ended. The queue delivered the job again only after the worker had ended,
+ * so the worker can be collected now.
  */
 static void name_exhausted(struct tn_pool *pool, struct tni_job *job)
 {
@@ -55,7 +56,7 @@ static void finish_lost(struct tn_pool *pool, struct tni_job *job, int status, c
     tni_jobs_finish(&pool->table, job);
 }
 
-/* I5. This thread's detail says why. */
+/* Give a job whose result lost its tensors a result that says why: the error detail (I5). */
 static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
 {
     char what[224];
@@ -63,7 +64,7 @@ static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
     finish_lost(pool, job, lost, what);
 }
 
-/* I2. The message is consumed. */
+/* File a result, or drop it if its job has a result already (I2). Consumes `m`. */
 static void file_result(struct tn_pool *pool, tn_message *m, int lost)
 {
     struct tni_pool_result_head head = {.kind = TNI_POOL_UNREAD};
@@ -104,14 +105,13 @@ int tni_pool_check(const struct tn_pool *pool)
     return tni_process_check(pool->domain);
 }
 
-/* child.c, I7 */
 int tni_pool_ask(const struct tn_pool *pool)
 {
     int asked = tni_interrupt_ask(tni_os_now_ns()), status = tni_pool_check(pool);
     return status != 0 ? status : asked;
 }
 
-/* TN_ERR_TIMED_OUT also if the hook was asked and wants the wait to go on. */
+/* Returns TN_ERR_TIMED_OUT also if the hook was asked and wants the wait to go on. */
 int tni_pool_file_next(struct tn_pool *pool, uint64_t deadline_ns)
 {
     tn_message m;
@@ -131,9 +131,9 @@ bool tni_pool_is_empty(int status)
 }
 
 /*
- * I1. Results are detached as they came, so those that are not are the last ones. Without
- * private memory a result stays where it is, until the next time. @return whether shared memory
- * was given back
+ * Results are detached in the order in which they came, so the results that are still in shared
+ * memory are the last of the list (I1). If private memory runs out, a result stays in shared
+ * memory until the next call. @return whether shared memory was given back
  */
 bool tni_pool_detach_results(struct tn_pool *pool)
 {
@@ -161,8 +161,8 @@ int tni_pool_drain(struct tn_pool *pool)
 }
 
 /*
- * I5. A job leaves the queue of jobs only after its result is in the queue of results. So it
- * suffices to check each queue once, in this order.
+ * A job leaves the queue of jobs only after its result is in the queue of results. So each
+ * queue is checked only once: the queue of jobs, then the queue of results (I5).
  */
 void tni_pool_find_lost(struct tn_pool *pool)
 {

@@ -2,9 +2,9 @@
 /*
  * pool_worker: the side of a pool that does the jobs. The invariants are in pool.c.
  *
- * A death of a worker leaves a lease, which the reaper gives back with a higher attempt count,
- * a row of the board that says what it was at, and perhaps a result of a job that is not
- * acknowledged: the job then runs again, and the owner drops its second result (I2).
+ * A worker that dies leaves a lease, which the reaper gives back with a higher attempt count,
+ * and a row of the board that names the worker's job. If the worker had pushed the result but
+ * had not acknowledged the job, the job runs again, and the owner drops its second result (I2).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,14 +26,14 @@ struct worker {
     tn_queue *jobs, *results;
     tn_tensor *board;
     _Atomic uint64_t *row;
-    uint8_t *out; /* a result's bytes */
+    uint8_t *out; /* the bytes of the result that is sent now */
     size_t out_bytes;
     _Alignas(16) uint8_t room[TN_POOL_ROOM_BYTES];
 };
 
 /* ---- how it finds its pool --------------------------------------------------------------- */
 
-/* <jobs>,<results>,<boards>,<worker>,<attempts>,<pid of the owner>; all hexadecimal. */
+/* The value is <jobs>,<results>,<boards>,<worker>,<attempts>,<pid of the owner>, in hex. */
 void tni_pool_write_variable(const struct tni_pool_pass *pass, char *value, size_t size_bytes)
 {
     snprintf(value, size_bytes, "%" PRIx64 ",%" PRIx64 ",%" PRIx64 ",%x,%x,%x", pass->jobs,
@@ -101,7 +101,7 @@ static void close_worker(struct worker *w)
 
 /* ---- its waits --------------------------------------------------------------------------- */
 
-/* child.c, I7: after a wait at a queue that did not ask the hook. */
+/* Ask the program's hook, after a wait at a queue that did not ask (child.c, I7). */
 static int ask(const struct worker *w)
 {
     int asked = tni_interrupt_ask(tni_os_now_ns());
@@ -111,7 +111,7 @@ static int ask(const struct worker *w)
                           tni_os_pid(), w->pass->worker);
 }
 
-/* As tni_queue_pop_bytes() and tn_queue_push(), but not in a copy of the worker. */
+/* Pop a job. TN_ERR_INVALID: the hook forked, and this process is the copy of the worker. */
 static int take_job(struct worker *w, tn_message *ret_message, int *ret_lost)
 {
     int status;
@@ -149,7 +149,7 @@ static int reserve_out(struct worker *w, size_t size_bytes)
     return 0;
 }
 
-/* The tensors are consumed if it succeeds. */
+/* Push a result. On success the push consumes the tensors. */
 static int push_result(struct worker *w, struct tni_pool_result_head *head,
                        const tn_message *result, const char *detail)
 {
@@ -180,7 +180,7 @@ static bool is_over(int status)
            status == TN_ERR_STALE || status == TN_ERR_INTERRUPTED;
 }
 
-/* A result that cannot be sent is a result, too: one that says why. */
+/* Send a result. If that fails, send a result without tensors that says why. */
 static int send_result(struct worker *w, struct tni_pool_result_head *head,
                        const tn_message *result)
 {

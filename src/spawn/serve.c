@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve: the main loop of a fork server: forks on request. The invariants are in server.c. */
+/* serve: the main loop of a fork server, which forks on request. Invariants: server.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +11,9 @@ static bool is_withdrawn(const struct tni_place *place, uint64_t number)
 }
 
 /*
- * In the child: claim the request. If the word is of a later request, the caller of this one
- * has its answer already, because a withdrawn request stays in flight while its child lives.
+ * In the child: claim the request. If the word names a later request, this request was not
+ * withdrawn, because a withdrawn request stays in flight while its child lives. So its asker
+ * has the pid of this child already, and the child may run the function.
  * @return whether the child runs the function
  */
 static bool take_claim(struct tni_place *place, uint64_t number)
@@ -23,7 +24,7 @@ static bool take_claim(struct tni_place *place, uint64_t number)
            word != tni_claim_word(number, TNI_CLAIM_WITHDRAWN);
 }
 
-/* @return whether the parent can still read answers */
+/* Send an answer. @return whether the parent can still read answers */
 static bool give_answer(int fd, uint64_t number, int status)
 {
     struct tni_fork_answer answer = {.number = number, .status = status};
@@ -42,7 +43,7 @@ static int check_request(const struct tni_fork_request *request, size_t got, uin
                     got);
 }
 
-/* @return a pid, or TN_ERR_* */
+/* Fork for one request. @return the child's pid, or TN_ERR_* */
 static int fork_one(struct tn_domain *domain, const struct tni_service *service,
                     struct tni_fork_request *request, int message_fd)
 {
@@ -87,7 +88,7 @@ int tni_serve(struct tn_domain *domain, void *argument)
         if (status == 0)
             status = fork_one(domain, service, request, message_fd);
         tni_os_close(fd_count == 1 ? message_fd : -1); /* I2 */
-        /* A request without its descriptor fails, but its number is known. */
+        /* A request whose descriptor is missing fails, but its number is known. */
         bool is_known = request->magic == TNI_FORK_MAGIC;
         is_read = give_answer(fd, is_known ? request->number : 0, status);
     }

@@ -8,7 +8,7 @@
 /* Memory that the parent, the server and a starting child share. */
 struct tni_place {
     int32_t forked;         /* pid of the child of the request in flight; 0: none yet */
-    _Atomic uint64_t claim; /* {request:62, claim:2}: the one in flight, TNI_CLAIM_* */
+    _Atomic uint64_t claim; /* {number of the request in flight:62, TNI_CLAIM_*:2} */
 };
 enum { TNI_CLAIM_OPEN = 0, TNI_CLAIM_TAKEN = 1, TNI_CLAIM_WITHDRAWN = 2 };
 
@@ -20,14 +20,17 @@ static inline uint64_t tni_claim_word(uint64_t number, unsigned state)
 enum { TNI_VERB_FORK = 1, TNI_VERB_END = 2 };
 #define TNI_FORK_MAGIC UINT32_C(0x746e666b)
 
-/* One packet, with the write end of the child's message pipe; the argument follows. */
+/*
+ * A request is one packet: this struct, then the argument. The write end of the child's message
+ * pipe travels with it.
+ */
 struct tni_fork_request {
     uint32_t magic;
     uint32_t verb;
     uint32_t flags; /* TN_PROCESS_* */
     uint32_t size_bytes;
     tn_process_fn *run;
-    uint64_t number; /* of requests to this server */
+    uint64_t number; /* counts the requests to this server */
 };
 struct tni_fork_answer {
     uint64_t number; /* of the request, so that a late answer is not taken for another one */

@@ -2,24 +2,26 @@
 /*
  * server: a process that forks on request, for a parent that must not fork itself.
  *
- * Nouns: server (a child with one thread), request, answer, asker (a thread that calls), turn
- * (the time in which one request is in flight), reader (the asker that waits at the socket).
- * I1  What the server forks is a child of the server's parent (CLONE_PARENT): the parent waits
- *     for it, with or without the server, and it ends with the parent (child.c, I3).
- * I2  A child has no descriptor of the server's or of a sibling's: the server closes the only
- *     one that it is handed as soon as the child has it.
+ * Nouns: server (a child with one thread), request, answer, asker (a thread of the parent that
+ * makes a request), turn (the time in which one request is in flight), reader (the asker that
+ * waits at the socket).
+ * I1  A process that the server forks is a child of the server's parent (CLONE_PARENT). The
+ *     parent waits for the child, with or without the server, and the child ends with the
+ *     parent (child.c, I3).
+ * I2  A child inherits no descriptor of the server or of a sibling. The server receives one
+ *     descriptor with a request, and closes it as soon as the child has a copy.
  * I3  The parent knows the pid of every child: from the answer, or, when the server died before
  *     it answered, from the memory that parent, server and child share (struct tni_place). The
  *     kernel writes the pid there before the child runs.
- * I4  One request is in flight at a time. The shared memory and the socket serve it alone.
+ * I4  One request is in flight at a time. It alone uses the shared memory and the socket.
  * I5  The child claims the request in the shared memory before it does anything else; an asker
  *     that gives up withdraws the request there. Exactly one of the two succeeds. A withdrawn
  *     request stays in flight until its answer is read and its child, if any, is collected.
  * I6  An asker that calls the program's hook has no lock and is not the reader: the hook may
  *     ask the same server, or fork. In the copy the asker leaves the request alone.
- * Callers: the user, pool.c, from any thread. A death of the server ends the requests that wait
- * for it, and no child. A death of the parent ends the server, by child.c, I3, or as its socket
- * ends.
+ * Callers: the user and pool.c, from any thread. If the server dies, the waiting requests fail,
+ * and its children go on. If the parent dies, the server ends: child.c, I3 ends it, or the
+ * server finds that its socket is closed.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -36,7 +38,7 @@ static void open_claim(struct tni_place *place, uint64_t number)
     atomic_store(&place->claim, tni_claim_word(number, TNI_CLAIM_OPEN));
 }
 
-/* By its asker: withdraw a request. @return whether no child runs its function, now or later */
+/* The asker withdraws its request. @return true: no child runs the function, now or later */
 static bool withdraw_claim(struct tni_place *place, uint64_t number)
 {
     uint64_t word = tni_claim_word(number, TNI_CLAIM_OPEN);
@@ -124,7 +126,7 @@ static int check_owner(const struct tn_forkserver *server)
                : tni_fail(TN_ERR_INVALID, "another process started the fork server");
 }
 
-/* Wait until `news` changes (I6). @return 0: check again; or why this asker must give up */
+/* Wait until `news` changes (I6). @return 0: check again; or why this asker stops waiting */
 static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wait *wait)
 {
     uint64_t now_ns = tni_os_now_ns();
@@ -209,7 +211,7 @@ static int await_death(struct tn_forkserver *server)
     return fail_dead(server);
 }
 
-/* @return the child's pid */
+/* Turn an answer into a result. @return the child's pid, or the error that the server sent */
 static int take_answer(const struct tn_forkserver *server, struct tni_fork_answer *answer)
 {
     if (answer->status == TN_ERR_PEER_DIED)
@@ -220,7 +222,7 @@ static int take_answer(const struct tn_forkserver *server, struct tni_fork_answe
                                          "%s", answer->text);
 }
 
-/* Collect a child that was forked already. Keeps the error detail. */
+/* If a withdrawn request was forked already, end its child. Keeps the error detail. */
 static void end_withdrawn(struct tn_forkserver *server, uint64_t number, int status)
 {
     char detail[256];
@@ -240,8 +242,9 @@ static void end_withdrawn(struct tn_forkserver *server, uint64_t number, int sta
 }
 
 /*
- * I5. @return the pid of a child that runs already, an error that the server answered, or
- * `status`: no child runs the function, and none will
+ * Stop waiting for an answer, and withdraw the request if that is still possible (I5).
+ * @return the pid of a child that runs already; an error that the server answered; or `status`,
+ * and then no child runs the function, now or later
  */
 static int give_up(struct tn_forkserver *server, struct tni_asker *asker, uint64_t number,
                    int status)
@@ -265,7 +268,7 @@ static int give_up(struct tn_forkserver *server, struct tni_asker *asker, uint64
     return pid > 0 ? pid : status;
 }
 
-/* @return the child's pid */
+/* Wait for a turn, send the request and wait for the answer. @return the child's pid */
 static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
                struct tn_process *child, struct tni_wait *wait)
 {
@@ -280,7 +283,7 @@ static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
         return status;
     status = send_request(server, request, child);
     if (status != 0) {
-        tni_server_end_request(server); /* it was not sent */
+        tni_server_end_request(server); /* the request was not sent */
         tni_server_tell(server);
         return status == TN_ERR_CLOSED ? await_death(server) : status;
     }

@@ -20,11 +20,11 @@ struct tn_forkserver {
     int server_fd; /* the server's end of the socket, while the server starts */
     struct tni_place *place;
     struct tn_forkserver *next;
-    /* Under tni_children_lock(), and in the process that started the server only. */
-    uint64_t last_request;   /* its number */
+    /* Used only under tni_children_lock(), and only in the process that started the server. */
+    uint64_t last_request;   /* the number of the last request */
     uint64_t out_request;    /* the request in flight; 0: none */
     struct tni_asker *asker; /* caller of the request in flight; NULL: the caller gave up */
-    bool is_read;            /* a thread is the reader, and alone uses `process` and `late` */
+    bool is_read;            /* a thread is the reader: only it uses `process` and `late` */
     struct tn_process *late; /* the child of a request that was withdrawn; NULL: none */
     _Atomic uint32_t news;   /* raised after each change of these fields: callers sleep on it */
 };
@@ -33,7 +33,7 @@ struct tn_forkserver {
 int tni_server_enlist(struct tn_forkserver *server);
 /** Remove the server from the list, and close its sockets. */
 void tni_server_unlist(struct tn_forkserver *server);
-/** Name the server that this thread starts: in the server itself, its socket stays open. */
+/** Say which server this thread starts, so that the server's own socket stays open in it. */
 void tni_servers_set_starting(struct tn_forkserver *server);
 
 /** Raise `news` and wake up all waiting callers. */
@@ -44,11 +44,9 @@ void tni_server_watch_late(struct tn_forkserver *server, int32_t pid);
 void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns);
 /** Note that no request is in flight. */
 void tni_server_end_request(struct tn_forkserver *server);
-/** By the reader: receive an answer. @return 0: state may have changed; or an error */
+/** The reader receives an answer. @return 0: the state may have changed; or an error */
 int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns);
-/**
- * Before the server is freed: the child of an asker that gave up is known, or there is none.
- */
+/** Before the server is freed: find and end the child of a withdrawn request, if any. */
 void tni_server_reclaim(struct tn_forkserver *server);
 
 #endif

@@ -22,7 +22,7 @@ void tni_server_end_request(struct tn_forkserver *server)
     tni_children_unlock();
 }
 
-/* child.c, I7 */
+/* Clears `late` before it frees the child (child.c, I7). */
 static void close_late(struct tn_forkserver *server)
 {
     struct tn_process *late = server->late;
@@ -31,8 +31,8 @@ static void close_late(struct tn_forkserver *server)
 }
 
 /*
- * I5. Watch the child of a withdrawn request until it has ended. If it cannot be watched, it is
- * killed and collected by its pid.
+ * Watch the child of a withdrawn request until the child has ended (I5). If no pidfd can be
+ * opened for the child, kill it and collect it by its pid.
  */
 void tni_server_watch_late(struct tn_forkserver *server, int32_t pid)
 {
@@ -59,8 +59,9 @@ void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
 }
 
 /*
- * pre: under tni_children_lock(). The number keeps a late answer from being taken for the
- * answer to a later request. @return the pid of a child for tni_server_watch_late(), or 0
+ * File an answer. The request's number in it shows whether the answer belongs to the request in
+ * flight or is a late answer to an earlier one. pre: this thread has tni_children_lock()
+ * @return the pid of a child for tni_server_watch_late(), or 0
  */
 static int32_t file_locked(struct tn_forkserver *server, const struct tni_fork_answer *answer)
 {
@@ -96,8 +97,8 @@ static bool receive_answer(struct tn_forkserver *server, int *ret_got)
 }
 
 /*
- * I3. pre: the server has ended, so it forks no more. After its last answers are read, the
- * shared memory says whether it forked for the request in flight.
+ * The server has ended, and its last answers were read. Read from the shared memory whether the
+ * server forked for the request in flight (I3). pre: the server forks no more
  */
 static void file_death(struct tn_forkserver *server)
 {
@@ -115,7 +116,7 @@ static void file_death(struct tn_forkserver *server)
         tni_server_watch_late(server, late_pid);
 }
 
-/* By the reader. @return 0: there may be news; or why the answer was not received */
+/* Called by the reader. @return 0: the state may have changed; or why no answer was received */
 int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns)
 {
     int got, fds[2] = {server->socket_fd, server->process->pid_fd};
@@ -137,7 +138,6 @@ int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns)
     return is_dead || got >= 0 || got == TN_ERR_TIMED_OUT ? 0 : got;
 }
 
-/* Before the server is freed: the child of an asker that gave up is known, or there is none. */
 void tni_server_reclaim(struct tn_forkserver *server)
 {
     if (server->out_request != 0) {

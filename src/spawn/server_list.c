@@ -4,7 +4,7 @@
 #include "spawn/server.h"
 
 static struct tn_forkserver *servers; /* under tni_children_lock() */
-/* The server that this thread starts: in the server itself, its socket stays open. */
+/* The server that this thread starts. In the new process its socket must stay open. */
 static _Thread_local struct tn_forkserver *starting;
 
 void tni_servers_set_starting(struct tn_forkserver *server) { starting = server; }
@@ -37,7 +37,7 @@ int tni_server_enlist(struct tn_forkserver *server)
     return status;
 }
 
-/* child.c, I7 */
+/* Clears the variables before it closes the sockets (child.c, I7). */
 static void close_ends(struct tn_forkserver *server)
 {
     int socket_fd = server->socket_fd, server_fd = server->server_fd;

@@ -29,8 +29,9 @@ int tni_child_end_failed(struct tn_process *child, int status)
 /* ---- a function -------------------------------------------------------------------------- */
 
 /*
- * I3. The kernel sends the death signal when the thread that forked ends, even if the process
- * goes on, for example after pthread_exit(). So os checks whether the process has ended.
+ * Bind this child's life to its parent's (I3). The kernel sends the death signal when the
+ * thread that forked ends, even if its process goes on, for example after pthread_exit(). So
+ * the room os checks whether the process has ended.
  */
 static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *origin)
 {
@@ -40,8 +41,8 @@ static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *or
 }
 
 /*
- * The function may have closed the domain: then there is no seat to leave. The object is still
- * valid, because the inherited tn_process keeps it.
+ * Leave the domain. The function may have closed it: then there is no seat to leave. The struct
+ * tn_domain is still valid, because the inherited struct tn_process keeps it.
  */
 static void leave(struct tn_domain *domain)
 {
@@ -49,7 +50,7 @@ static void leave(struct tn_domain *domain)
         tni_manager_leave(domain);
 }
 
-/* TN_ERR_CLOSED: the parent died or gave up this child, so the child must not run. */
+/* Report that the child runs. If the parent died or does not want the child any more, exit. */
 static void report_start(void)
 {
     if (tni_message_report(0, "") == TN_ERR_CLOSED)
@@ -92,7 +93,7 @@ static bool is_here(const struct tni_segment *segment, uint32_t seat, int32_t pi
 static uint64_t find_member(struct tn_domain *domain, int32_t pid)
 {
     const struct tni_segment *segment = &domain->segment;
-    uint32_t limit = tni_seat_limit(segment); /* seats behind it were never used */
+    uint32_t limit = tni_seat_limit(segment); /* seats with a higher index were never used */
     for (uint32_t i = 0; pid > 0 && i < limit; i++) {
         const struct tni_seat *seat = tni_seat_at(segment, i);
         uint64_t word = atomic_load(&seat->word);
@@ -105,7 +106,7 @@ static uint64_t find_member(struct tn_domain *domain, int32_t pid)
     return 0;
 }
 
-/* find_member() that waits for forked members: they write their pid after fork() returned. */
+/* Find a member by its pid. Forked members write their pid after fork(), so wait for them. */
 static uint64_t await_member(struct tn_domain *domain, int32_t pid)
 {
     enum { MOST_NS = 1000 * 1000 * 1000 };
@@ -139,7 +140,6 @@ int tn_process_follow(tn_domain *domain, int32_t pid)
     return status;
 }
 
-/* I4 */
 int tni_child_await_start(struct tn_process *child)
 {
     struct tni_child_report report;
@@ -231,6 +231,7 @@ static int check_environment(const char *const *environment)
     return 0;
 }
 
+/* The variables of this room stand first, so they win over the user's of the same name. */
 struct variables {
     char own[OWN_VARIABLES][VARIABLE_BYTES];
     const char **list;

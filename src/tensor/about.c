@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* about: references to tensors, and what a tensor says of itself. Invariants: tensor.c. */
+/* about: references to tensors, and functions that read a tensor. Invariants: tensor.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,7 +149,10 @@ bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
     const struct tni_storage *a = one->storage, *b = other->storage;
     if (a == b)
         return true;
-    /* A tensor popped twice, or a domain joined twice: arena and number identify the block. */
+    /*
+     * One block can have two storages here, if its tensor was popped twice or the domain was
+     * joined twice. So compare the arena and the number of the block.
+     */
     return a->domain != NULL && b->domain != NULL && a->block.id == b->block.id &&
            a->domain->segment.arena_inode == b->domain->segment.arena_inode;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arena: many tensors in one storage that only its creator can write.
+ * arena: write-once arenas (tn_arena): many tensors in one storage that only its creator can
+ * write.
  *
- * Each tensor of an arena is a view of one storage, so its lifetime and the way in which it
- * reaches other processes are those of the storage. Only the creator knows which bytes are
- * allocated: that count is private.
+ * Each tensor of an arena is a view of one storage. So a tensor lives, and travels to other
+ * processes, as any view does. Only the creator knows how many bytes are allocated: the count
+ * is private.
  */
 #include <stdlib.h>
 

@@ -10,7 +10,7 @@ struct backed_wish {
     struct tni_mapping *mapping;
 };
 
-/* Make the block of the backing class and its memory object: both, or neither. */
+/* Make a block of the backing class and its memory object. After a failure neither exists. */
 static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
 {
     struct backed_wish *w = (struct backed_wish *)wish;

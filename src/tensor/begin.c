@@ -5,7 +5,8 @@
 #include "tensor/build.h"
 
 /*
- * NULL options: the strategy of this process is the arena, and all options have their defaults.
+ * Give a tensor memory in a domain. If `options` is NULL, the strategy of this process is the
+ * arena, and all options have their defaults.
  */
 static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
                        bool *ret_is_zero)
@@ -58,7 +59,7 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
     status = give_memory(domain, t, options, ret_is_zero);
     if (TNI_UNLIKELY(status != 0)) {
         thread = tni_thread_enter(domain);
-        tni_tensor_forget(thread, t); /* the record keeps its memory */
+        tni_tensor_forget(thread, t); /* the thread record keeps the tensor's private memory */
         tni_thread_leave(thread);
         return status;
     }

@@ -10,8 +10,10 @@ static size_t tensor_bytes(int32_t ndim)
     return sizeof(tn_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
 }
 
-/* I3. `thread`: this thread's record, whose spare memory may be used, or NULL. pre: ndim is
- * valid */
+/*
+ * Get memory for a tensor and its storage in one allocation (I3). pre: ndim is valid
+ * @param thread  this thread's record, whose spare memory may be used; NULL: none
+ */
 static tn_tensor *alloc_both(struct tni_thread *thread, int32_t ndim)
 {
     bool has_room = ndim <= TNI_SPARE_NDIM;
@@ -47,7 +49,7 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        : tni_shape_count(ndim, shape, ret_size->item_bytes, &ret_size->count);
 }
 
-/* `t` is NULL if its allocation failed: TN_ERR_NO_MEMORY. */
+/* Set type, shape and strides. If `t` is NULL, its allocation failed: TN_ERR_NO_MEMORY. */
 static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                 const struct tni_size *size)
 {

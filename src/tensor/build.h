@@ -9,8 +9,8 @@
 
 /*
  * Whether the memory of a tensor that ended is kept for a while, so that tn_tensor_unref() can
- * report a second unref. Debug builds do, unless the address sanitizer finds such an error
- * anyway.
+ * report a second unref. Debug builds keep the memory, unless the address sanitizer finds such
+ * an error anyway.
  */
 #if defined(__SANITIZE_ADDRESS__)
 #define TNI_TENSOR_CATCH 0
@@ -24,7 +24,7 @@
 /* The memory of a tensor is reused only if the tensor has at most this many axes. */
 enum { TNI_SPARE_NDIM = 4 };
 
-/* Computed from a type and a shape after both were checked. */
+/* The size of a tensor: what tni_tensor_measure() computes from a type and a shape. */
 struct tni_size {
     size_t item_bytes;
     int64_t count;
@@ -42,15 +42,18 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                      const struct tni_size *size, tn_tensor **ret_tensor);
 
-/** The same, in spare memory of this thread's record if there is any. `thread` may be NULL. */
+/**
+ * Do what tni_tensor_build() does, but use spare memory of a thread record if it has any.
+ * @param thread  this thread's record; NULL: the caller has none
+ */
 int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 
 /**
  * Make a tensor in a domain, which the caller fills and then completes by tni_ref_finish().
- * Options and errors as of tn_tensor_create().
+ * Takes the options and returns the errors of tn_tensor_create(). It has seven parameters:
+ * those of tn_tensor_create(), and one more result.
  */
-/* Seven parameters: those of tn_tensor_create() (tensor.c), and one more result. */
 int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
                             const int64_t *shape, const tn_tensor_options *options,
                             bool *ret_is_zero, tn_tensor **ret_tensor);
@@ -62,7 +65,8 @@ static inline uint64_t tni_tensor_new_form(tn_dtype dtype, int32_t ndim)
 }
 
 /**
- * The tensor that ended last in this thread's record, for reading only; NULL: there is none.
+ * The spare tensor of a thread record: the tensor of this thread that ended last. The caller
+ * may only read it. NULL: there is none.
  */
 static inline tn_tensor *tni_tensor_last(const struct tni_thread *thread)
 {
@@ -70,8 +74,9 @@ static inline tn_tensor *tni_tensor_last(const struct tni_thread *thread)
     return TNI_LIKELY(s != NULL) ? (tn_tensor *)(s + 1) : NULL;
 }
 /**
- * The same if that tensor had this form and this shape; else NULL.
- * @param shape  another process may write it meanwhile: the caller uses the tensor's own shape
+ * The spare tensor of a thread record, if it had this form and this shape; else NULL.
+ * @param shape  may lie in shared memory, where another process may change it: after this call
+ *               the caller uses the shape in the tensor
  */
 static inline tn_tensor *tni_tensor_alike(const struct tni_thread *thread, uint64_t form,
                                           const int64_t *shape)
@@ -85,8 +90,8 @@ static inline tn_tensor *tni_tensor_alike(const struct tni_thread *thread, uint6
     return t;
 }
 /**
- * Take that tensor into use again: with one reference, the shape that it had, and no memory
- * yet. pre: tni_tensor_last() is not NULL
+ * Take the spare tensor of a thread record into use again. It has one reference, the shape that
+ * it had, and no memory yet. pre: tni_tensor_last() is not NULL
  */
 static inline void tni_tensor_take_spare(struct tni_thread *thread)
 {
@@ -111,7 +116,7 @@ static inline int tni_tensor_check_domain(const struct tn_domain *domain)
     return TNI_LIKELY(domain != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "the domain is NULL");
 }
 
-/** What the descriptor of a block for this tensor states. */
+/** What the desc of a block for this tensor states. */
 static inline struct tni_block_about tni_tensor_about(const tn_tensor *t)
 {
     return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
@@ -128,8 +133,8 @@ static inline bool tni_tensor_is_to_be_zeroed(const tn_tensor_options *options)
 int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options);
 
 /**
- * tni_tensor_encode() without the block and its generation, which the caller writes: the tensor
- * need not be in a domain.
+ * Write a view as tni_tensor_encode() does, but without the block and its generation, which the
+ * caller writes. The tensor need not be in a domain.
  */
 size_t tni_tensor_encode_all(const tn_tensor *tensor, const struct tni_attributes *held,
                              size_t room_bytes, struct tni_view *ret_view);
@@ -141,7 +146,7 @@ size_t tni_tensor_encode_all(const tn_tensor *tensor, const struct tni_attribute
 int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
                          tn_tensor **ret_tensor);
 
-/** Compute what follows from the strides. Call it after setting them. */
+/** Compute the fields that depend on the strides. Call it after you set the strides. */
 void tni_tensor_complete_strides(tn_tensor *tensor);
 /** Compute `form`. Call it after a change of the type, of is_row_major or of is_read_only. */
 static inline void tni_tensor_complete_form(tn_tensor *t)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy: elements from one tensor to another of the same shape.
+ * copy: copies elements from one tensor to another tensor of the same shape.
  *
  * A plan orders the axes by the strides of the target, largest first, reverses axes whose
  * target stride is negative, and joins neighbouring axes that are evenly spaced in both
@@ -80,7 +80,7 @@ static void make_plan(struct plan *p, const tn_tensor *like, struct end to, stru
     for (int64_t i = 0; i < count; i++)                                                        \
     memcpy(to + i * to_step, from + i * from_step, (bytes))
 
-/* Copy a line along the last axis. pre: there is one */
+/* Copy a line along the last axis. pre: ndim is not 0 */
 static void copy_line(const struct plan *p, uint8_t *to, const uint8_t *from)
 {
     int64_t to_step = p->to_step[p->ndim - 1], from_step = p->from_step[p->ndim - 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dlpack: tensors from and for other libraries of this process, without a copy.
+ * dlpack: exchanges tensors with other libraries of this process, without a copy.
  * Source: the DLPack specification 1.x, https://dmlc.github.io/dlpack/latest/, "C API".
  */
 #include <tenon/dlpack.h>
@@ -86,8 +86,8 @@ static int check_import(const DLManagedTensorVersioned *managed)
 }
 
 /*
- * Make the storage exactly the bytes that the elements occupy. The first element is not at the
- * start of them if a stride is negative.
+ * Make the storage exactly the bytes that the elements occupy. If a stride is negative, the
+ * first element is not at the start of these bytes.
  */
 static int cover(tn_tensor *t, const DLTensor *dl)
 {
@@ -110,7 +110,7 @@ static int cover(tn_tensor *t, const DLTensor *dl)
     return 0;
 }
 
-/* A receiver of the tensor learns that its memory was page-locked: a copy is not. */
+/* Mark a tensor whose memory is page-locked. A receiver gets the mark, but not such memory. */
 static int note_pinned(tn_tensor *t, const DLTensor *dl)
 {
     return dl->device.device_type == kDLCPU ? 0 : tn_tensor_set_flags(t, TN_WAS_PINNED);

@@ -25,7 +25,7 @@ static size_t extent_count(const struct tni_view *head)
     return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
 }
 
-/* State the attributes in the block's descriptor, where the tool `tenon` shows them. */
+/* Write into the block's desc which attributes the tensor has. The tool `tenon` shows them. */
 static void describe_attributes(const tn_tensor *t, const struct tni_attributes *held)
 {
     struct tni_desc *desc = tni_desc_at(&t->storage->domain->segment, t->storage->block);
@@ -58,7 +58,7 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
 size_t tni_tensor_encode(const tn_tensor *t, const struct tni_attributes *held,
                          size_t room_bytes, void *ret_view)
 {
-    /* The caller aligned it: a slot, a message block, or the buffer of a handle or packet. */
+    /* The caller aligned the buffer: a slot, a message block, a handle or a packet. */
     struct tni_view *view = ret_view;
     const struct tni_storage *s = t->storage;
     size_t bytes = tni_tensor_encode_all(t, held, room_bytes, view);
@@ -103,8 +103,8 @@ static bool is_backed(const struct tni_view *head)
 
 /*
  * How many bytes of a block a view may use. A block whose memory is committed for it alone has
- * memory only for the bytes that its descriptor states. Blocks of a span have memory to their
- * end, so the cache line of the descriptor is not read for them.
+ * memory only for the bytes that its desc states. Other blocks have memory to their end, so the
+ * cache line of their desc need not be read.
  */
 static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
 {
@@ -147,7 +147,8 @@ static int check_block(const struct tni_segment *s, const struct tni_view *head)
     return 0;
 }
 
-/* Check all but the block. `limit`: bytes of the storage. pre: check_block() passed */
+/* Check all of a view but its block. `limit`: bytes of the storage. pre: check_block() passed
+ */
 static int check_copy(const union copied_view *copy, uint64_t limit, struct tni_size *ret_size)
 {
     const struct tni_view *head = &copy->head;
@@ -200,7 +201,7 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
     return 0;
 }
 
-/* The same after checking the view against the `limit` bytes of the storage. */
+/* Check a view against the `limit` bytes of its storage, and make its tensor. */
 static int build_within(const union copied_view *copy, uint64_t limit,
                         const uint8_t *attributes, tn_tensor **ret_tensor)
 {

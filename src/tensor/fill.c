@@ -13,15 +13,15 @@
 enum { CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 
 /*
- * Write the bytes from `from` to `to` of a block that this thread made. pre: the quota has room
+ * Write the bytes from `from` to `to` of a block that this thread made. pre: the quota has
+ * room. It has six parameters: a range of bytes, and the place to which the bytes go.
  */
-/* Six parameters: a range of bytes, and where it goes. */
 static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                        const uint8_t *source, uint64_t from, uint64_t to)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t end = TNI_MIN(tni_align_up(to, g->page_bytes), tni_block_bytes(g, block));
-    /* Another thread may fork meanwhile: the block is unfinished, so the child gets no hold. */
+    /* Another thread may fork meanwhile. The child gets no hold, as the block is unfinished. */
     tni_thread_step_aside(thread);
     int status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
                                  source + from, to - from);
@@ -34,8 +34,10 @@ static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block
     return status;
 }
 
-/* pre: none of these bytes has memory, and the quota was asked for all of it */
-/* Six parameters, as write_chunk(). */
+/*
+ * Write bytes of a block chunk by chunk. It has the six parameters of write_chunk(). pre: these
+ * bytes have no memory yet, and the quota has room for all of them
+ */
 static int write_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                         const uint8_t *source, uint64_t from, uint64_t size_bytes)
 {
@@ -48,8 +50,8 @@ static int write_chunks(struct tn_domain *d, struct tni_thread *thread, tni_bloc
 
 /*
  * Write the part of a block that has no memory, from `from` on. If the quota has no room for
- * all of it, nothing is written: a part would be useless here, and other blocks would lack its
- * memory. On failure the block is given back.
+ * the whole part, nothing is written: half of a block is useless, and would take memory that
+ * other blocks could use. On failure the block is given back.
  */
 static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *source,
                       uint64_t from, uint64_t size_bytes)
@@ -59,7 +61,7 @@ static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *sourc
     struct tni_thread *thread = tni_thread_enter(d);
     int status = tni_alloc_quota_begin(d, thread, need - from);
     if (status == 0) {
-        /* From here on the block may have memory that `committed` does not count. */
+        /* From now on the block may have memory that `committed` does not count. */
         tni_alloc_raise_end(d, block, need);
         status = write_chunks(d, thread, block, source, from, size_bytes);
         tni_alloc_quota_end(thread);
@@ -117,14 +119,14 @@ int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_by
     tni_block block;
 
     ours.is_unfinished = size_bytes >= TNI_LONG_WRITE_BYTES;
-    /* In smaller blocks one more system call costs more than zeroing does. */
+    /* For smaller blocks one more system call would cost more than zeroing the pages costs. */
     if (ours.is_unfinished && is_committed_alone(d, size_bytes) &&
         fill_cold(d, source, size_bytes, &ours, &block) == 0) {
         tni_ref_finish(d, block);
         *ret_block = block;
         return 0;
     }
-    /* A small block, or one that must wait for memory. An error of fill_cold() recurs here. */
+    /* The block is small, or must wait for memory. An error of fill_cold() recurs here. */
     int status = tni_ref_alloc(d, size_bytes, &ours, deadline_ns, &taken);
     if (status != 0)
         return status;

@@ -2,9 +2,10 @@
 /*
  * find: finds the storage that contains an address. The invariants are in tensor.c.
  *
- * In the arena the address of a block follows from its number, and the other way round. The
+ * In the arena, the number of a block gives its address, and an address gives the number. The
  * private count of local references says whether this process holds the block. Shared memory is
- * read only after this call has taken a local reference, so that the block cannot change hands.
+ * read only after this call has taken a local reference, so that the block cannot be freed and
+ * reused meanwhile.
  */
 #include "tensor/build.h"
 
@@ -20,13 +21,13 @@ static tni_block block_at(const struct tni_geometry *g, uint64_t at)
         return (tni_block){0};
     uint64_t index = (at - g->classes[c].arena_off) / g->classes[c].size_bytes;
     if (index >= g->classes[c].capacity)
-        return (tni_block){0}; /* `at` is in the rest of the range, behind the last block */
+        return (tni_block){0}; /* `at` is behind the last block of the class */
     return tni_block_make(c, (uint32_t)index);
 }
 
 /*
  * Whether the block is a storage that contains these bytes.
- * pre: the caller has a local reference to the block, so its descriptor does not change
+ * pre: the caller has a local reference to the block, so its desc does not change
  */
 static bool is_storage_with(const struct tni_segment *s, tni_block block, uint64_t at,
                             uint64_t size_bytes, uint64_t *ret_storage_bytes)
@@ -39,7 +40,7 @@ static bool is_storage_with(const struct tni_segment *s, tni_block block, uint64
            (at < bytes || at == 0);
 }
 
-/* A sender asks this for each private tensor, so the sentence costs no formatting. */
+/* A sender makes this error for each private tensor, so the sentence is not formatted. */
 static int fail_not_found(void)
 {
     return tni_fail_plain(
@@ -78,7 +79,10 @@ static int find_in_arena(struct tn_domain *d, uintptr_t address, uint64_t size_b
     return 0;
 }
 
-/* A mapping may outlive its storage, and the block may be reused: compare the generation. */
+/*
+ * Find a storage among the mappings of objects. A mapping may outlive its storage, and the
+ * block may be reused, so the generation is compared.
+ */
 static int find_mapped(struct tn_domain *d, uintptr_t address, uint64_t size_bytes,
                        tn_tensor **ret_tensor)
 {

@@ -4,7 +4,7 @@
 
 #include "tensor/build.h"
 
-/* I4 */
+/* The last 256 storages and views that ended, whose memory is still readable (tensor.c, I4). */
 #if TNI_TENSOR_CATCH
 enum { KEPT = 256 };
 struct kept {
@@ -31,10 +31,10 @@ struct tni_storage *tni_storage_retire(struct tni_storage *s)
     _Alignas(struct tni_storage)
         uint8_t copy[sizeof *s + sizeof(tn_tensor) + sizeof(int64_t) * 2 * TNI_SPARE_NDIM];
     bool has_room = s->has_room;
-    if (has_room) /* copied before keep(): then another thread may reuse it */
+    if (has_room) /* copy it before keep(): after that, another thread may reuse the memory */
         memcpy(copy, s, sizeof copy);
     struct tni_storage *older = keep(&storages, s);
-    if (older != NULL && older->has_room && has_room) { /* continue in the older memory */
+    if (older != NULL && older->has_room && has_room) { /* the copy goes on in older memory */
         memcpy(older, copy, sizeof copy);
         ((tn_tensor *)(older + 1))->storage = older;
     }

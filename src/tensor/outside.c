@@ -9,8 +9,8 @@
  * I2  Bytes from the sender, and the header in the memory object, are read once and checked
  *     against the size that the kernel states for the object: a view lies inside of the
  *     mapping.
- * Callers: the user. When a process dies, the kernel closes mapping and descriptor. At most
- * an entry in the `holders` of a file is left, which store.c ignores.
+ * Callers: the user. When a process dies, the kernel closes the mapping and the descriptor. A
+ * dead process may leave an entry in the `holders` of a file; store.c ignores the entry.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ int tni_outside_open(const struct tni_outside *o, bool read_only, int *ret_fd)
         return tni_fail(TN_ERR_SYSTEM,
                         "the program closed the descriptor %d, which belongs to a tensor",
                         m->fd);
-    /* A read-only descriptor is duplicated: a process of another user could not reopen it. */
+    /* Duplicate a read-only descriptor, because another user may not reopen the object. */
     return read_only && !m->is_read_only ? tni_os_memory_reopen(m->fd, true, ret_fd)
                                          : tni_os_duplicate(m->fd, ret_fd);
 }
@@ -138,7 +138,7 @@ int tni_outside_build(struct tni_outside *o, uint32_t strategy, const void *view
     return 0;
 }
 
-/* Make the tensor that the header of the memory object states. */
+/* Make the tensor that the header of the memory object describes. */
 static int build_as_stated(struct tni_outside *o, uint32_t strategy, tn_tensor **ret_tensor)
 {
     _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES];

@@ -8,7 +8,7 @@
 
 /* What an outside storage owns. */
 struct tni_outside {
-    struct tni_mapping mapping; /* with its descriptor, to send it on; -1 for a file */
+    struct tni_mapping mapping; /* its descriptor can be sent on; a file has none (-1) */
     uint32_t block;             /* its number in the domain that made it */
     uint32_t entry;             /* this process's entry in the holders of a file */
 };
@@ -25,7 +25,7 @@ int tni_outside_build(struct tni_outside *o, uint32_t strategy, const void *view
                       size_t view_bytes, tn_tensor **ret_tensor);
 /** Close the mapping and its descriptor, and free the struct tni_outside `context`. */
 void tni_outside_release(void *context);
-/** The status for a sender's fault: its data is an invalid argument, not damage of a domain. */
+/** Translate a status: wrong data from a sender is an invalid argument, not damage. */
 int tni_outside_fault(int status);
 
 #endif

@@ -12,7 +12,7 @@
  *    16   4  total bytes of the packet, at most 65536
  *    20   4  view bytes
  *    24   v  the tensor: struct tni_view of layout.h, with its attributes
- *  24+v   8  tni_hash() of all bytes before
+ *  24+v   8  tni_hash() of all bytes before it
  *
  * Every version keeps the places of magic, version, total bytes and the hash in the last 8
  * bytes, so that a reader that refuses a packet still finds the next one in the stream. A
@@ -96,7 +96,7 @@ int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, tn_deadline
 
 /* ---- receiving --------------------------------------------------------------------------- */
 
-/* The total bytes that the head of a packet states; 0: it is not the head of a packet. */
+/* @return the total bytes that the head of a packet states; 0: `bytes` is no such head */
 static size_t packet_bytes(const void *bytes)
 {
     struct packet_head head;
@@ -138,7 +138,7 @@ static int check_packet(const uint8_t *bytes, size_t size_bytes, struct packet_h
     return 0;
 }
 
-/* pre: check_packet() passed */
+/* Make the tensor that a packet describes. pre: check_packet() passed */
 static int build_received(struct tni_outside *o, const uint8_t *bytes,
                           const struct packet_head *head, tn_tensor **ret_tensor)
 {
@@ -153,7 +153,7 @@ static int build_received(struct tni_outside *o, const uint8_t *bytes,
                              head->view_bytes, ret_tensor);
 }
 
-/* Make the tensor of a packet. The call consumes the descriptor. */
+/* Check a packet and make its tensor. The call consumes the descriptor. */
 static int open_packet(const uint8_t *bytes, size_t size_bytes, int fd, tn_tensor **ret_tensor)
 {
     struct packet_head head;

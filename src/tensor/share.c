@@ -26,7 +26,7 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
     return tni_process_check(domain);
 }
 
-/* Sharing a shared tensor does nothing, so it cannot add write protection. */
+/* Sharing a shared tensor does nothing. So fail if the caller asks for new write protection. */
 static int check_same_protection(const tn_tensor *t, const tn_tensor_options *options)
 {
     const struct tni_mapping *m = t->storage->mapping;
@@ -40,7 +40,7 @@ static int check_same_protection(const tn_tensor *t, const tn_tensor_options *op
     return 0;
 }
 
-/* Move the storage into the domain, unless it is there. pre: become_mover() */
+/* Move the storage into the domain, unless it is there already. pre: become_mover() */
 static int move(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
                 bool *ret_lacks_other)
 {
@@ -152,7 +152,10 @@ int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_
                                          &options, &is_zero, &t);
     if (status != 0)
         return status;
-    /* Attributes first: tn_tensor_copy() refuses tensors of which one has the conjugate bit. */
+    /*
+     * Copy the attributes first: tn_tensor_copy() refuses two tensors if only one of them has
+     * the conjugate bit.
+     */
     if ((status = tn_tensor_copy_attributes(t, tensor)) != 0 ||
         (status = tn_tensor_copy(t, tensor)) != 0) {
         tn_tensor_unref(t);

@@ -7,7 +7,7 @@
 
 enum { ALIGN_BYTES = 64, HUGE_FROM_BYTES = 4 << 20 };
 
-/* Ask for huge pages: large memory is then quicker to touch first, to copy from and to free. */
+/* Ask for huge pages. They make the first write, copying and freeing of large memory faster. */
 static void advise_huge(void *memory, uint64_t size_bytes)
 {
     uint64_t page_bytes = tni_os_page_bytes();
@@ -33,7 +33,7 @@ void tni_storage_unref(struct tni_storage *s)
         s->release(s->context);
     bool has_room = s->has_room;
     s = tni_storage_retire(s);
-    /* The last use of `d`: a closed domain may be unmapped as soon as the reference is back. */
+    /* `d` is not used after this: a closed domain may be unmapped with its last reference. */
     if (TNI_LIKELY(d != NULL && has_room && s != NULL && s->has_room)) {
         tni_ref_release_and_keep(d, block, &s->spare);
         return;
@@ -46,7 +46,8 @@ void tni_storage_unref(struct tni_storage *s)
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)
 {
     /*
-     * Not aligned_alloc(): calloc() gets large memory from the system, which zeroed it already.
+     * calloc() is faster than aligned_alloc() and memset(): it gets large memory from the
+     * system, which has zeroed the memory already.
      */
     void *memory = size_bytes <= SIZE_MAX - ALIGN_BYTES
                        ? calloc(1, (size_t)size_bytes + ALIGN_BYTES - 1)

@@ -32,13 +32,16 @@ void tni_storage_unref(struct tni_storage *storage);
 int tni_storage_set_private(struct tni_storage *storage, uint64_t size_bytes);
 
 /**
- * Give a storage a block; it takes over the caller's local reference to the block. The caller
- * frees what the storage owned before.
+ * Give a storage a block. The storage takes over the caller's local reference to the block. The
+ * caller frees what the storage owned before.
  */
 void tni_storage_set_shared(struct tni_storage *storage, struct tn_domain *domain,
                             tni_block block, uint64_t size_bytes);
 
-/** The same for a block of the backing class; the storage takes over `mapping`, too. */
+/**
+ * Give a storage a block of the backing class. The storage takes over the caller's local
+ * reference to the block, and the caller's reference to `mapping`.
+ */
 void tni_storage_set_mapped(struct tni_storage *storage, struct tn_domain *domain,
                             tni_block block, struct tni_mapping *mapping);
 
@@ -46,18 +49,18 @@ void tni_storage_set_mapped(struct tni_storage *storage, struct tn_domain *domai
 uint64_t tni_storage_bytes(const struct tni_storage *storage);
 
 /*
- * A thread that fills a new block of at least this size marks the block unfinished until it is
- * done (ref.c, I6), so that a child which another thread forks meanwhile gets no hold of it.
- * Filling takes milliseconds then; a smaller block takes microseconds, and is not marked.
+ * A thread that fills a new block of at least this size marks the block unfinished until the
+ * block is filled (ref.c, I6), so that a child which another thread forks meanwhile gets no
+ * hold of the block. A smaller block is filled within microseconds, and is not marked.
  */
 enum { TNI_LONG_WRITE_BYTES = 64 << 10 };
 
 /**
- * Make a block with one local reference and copy `source` into it. Where the block has memory,
- * the bytes are copied; where it has none, one write of the kernel allocates and fills the
- * pages. Errors as of tni_ref_alloc().
+ * Make a block with one local reference and copy `source` into it. The part of the block that
+ * has memory is copied; for the rest, a write by the kernel allocates and fills the pages.
+ * Returns the errors of tni_ref_alloc(). It has six parameters: a range of bytes, how to make
+ * the block, and the result.
  */
-/* Six parameters: a range of bytes, how to make the block, and the result. */
 int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t size_bytes,
                        const struct tni_block_about *about, uint64_t deadline_ns,
                        tni_block *ret_block);
@@ -67,9 +70,9 @@ int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t si
  * be the private memory of the storage, which the caller frees afterwards. Waits for memory
  * until the deadline of the options.
  * @param options  from tni_tensor_read_options(); NULL: the strategy of this process
- * @param ret_lacks_other  after a failure: as struct tni_retry has it
+ * @param ret_lacks_other  after a failure: the value for `lacks_other` of struct tni_retry
+ * It has six parameters: a tensor, a range of bytes, options, and a result.
  */
-/* Six parameters: a tensor, a range of bytes, options, and a result. */
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
                          uint64_t size_bytes, const tn_tensor_options *options,
                          bool *ret_lacks_other);
@@ -77,10 +80,10 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void
 /**
  * Make a memory object of its own for a tensor, filled with zeros: a block with one local
  * reference, marked unfinished, and the mapping of the object. Waits for memory until the
- * deadline of the options. Errors as of tn_tensor_create().
- * @param ret_lacks_other  after a failure: as struct tni_retry has it
+ * deadline of the options. Returns the errors of tn_tensor_create().
+ * @param ret_lacks_other  after a failure: the value for `lacks_other` of struct tni_retry
+ * It has seven parameters, of which three are results.
  */
-/* Seven parameters, of which three are results. */
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
                    const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other);
@@ -93,8 +96,9 @@ bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,
 void tni_tensor_free_memory(void *memory);
 /**
  * Retire a storage that ended, with the tensor behind it, and get a storage whose memory may be
- * reused or freed now. Without TNI_TENSOR_CATCH that is the same one. With it, the storage
- * stays readable for a while, and the call returns one that ended earlier; NULL: none yet.
+ * reused or freed now. Without TNI_TENSOR_CATCH the call returns `storage` itself. With
+ * TNI_TENSOR_CATCH `storage` stays readable for a while, and the call returns a storage that
+ * ended earlier; NULL: there is none yet.
  */
 struct tni_storage *tni_storage_retire(struct tni_storage *storage);
 #endif

@@ -2,10 +2,10 @@
 /*
  * tensor: typed, strided views of storages.
  *
- * Nouns: tensor and storage. Both objects are private and counted; the bytes of a storage are
- * private or shared.
- * I1  Every element that shape and strides name lies inside of the storage. This is checked
- *     once, when the tensor is made, whatever it is made of.
+ * Nouns: tensor and storage. Both structs are private and have a count of references; the bytes
+ * of a storage are private or shared.
+ * I1  Every element that shape and strides name lies inside of the storage. Every function that
+ *     makes a tensor checks this once.
  * I2  A shared storage owns one local reference to its block, and gives it back once.
  * I3  A tensor that is made together with its storage lies behind it in one allocation, which
  *     is freed with the storage. The tensor refers to the storage, so it cannot outlive it.
@@ -44,7 +44,7 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     return 0;
 }
 
-/* Six parameters, as make_shared(). */
+/* Make a tensor and copy bytes into it. It has six parameters, as make_shared() has. */
 static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        const tn_tensor_options *given, tn_tensor **ret_tensor)
 {
@@ -70,7 +70,10 @@ static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     return 0;
 }
 
-/* take_again() for a tensor that the block's descriptor does not state yet. */
+/*
+ * Do what take_again() does for a block whose desc does not have the type and shape of this
+ * tensor yet: write them into the desc.
+ */
 static __attribute__((noinline)) bool take_undescribed(tn_domain *domain,
                                                        struct tni_thread *thread, tn_tensor *t)
 {
@@ -98,7 +101,7 @@ take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
     return true;
 }
 
-/* Give the tensor another block that this thread freed. @return false: there is none */
+/* Give the tensor another block that this thread freed. @return false: there is none to give */
 static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
 {
     uint64_t bytes = tni_tensor_size_bytes(t);
@@ -121,8 +124,8 @@ static inline bool is_plain(const tn_tensor_options *options)
 }
 
 /*
- * Make a tensor that cannot reuse the block of the one that ended last: in another block that
- * this thread freed, or from scratch. `thread` is this thread's record, which the call leaves;
+ * Make a tensor that cannot reuse the block of the spare tensor. It gets another block that
+ * this thread freed, or a new one. `thread` is this thread's record, which the call leaves;
  * NULL: the caller did not enter a record.
  */
 static __attribute__((noinline)) int

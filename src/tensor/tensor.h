@@ -21,15 +21,15 @@ struct tni_storage {
     struct tni_spare spare; /* used after the storage has ended */
     _Atomic uint32_t refs;
     bool is_read_only;
-    bool has_room;            /* its memory may be reused: alloc_both() in build.c */
+    bool has_room;            /* its private memory may be reused: alloc_both() in build.c */
     uint8_t outside;          /* TN_STRATEGY_* of memory from outside of any domain; else 0 */
-    bool is_described;        /* the block's descriptor states the tensor behind this storage */
+    bool is_described;        /* the block's desc states the tensor behind this storage */
     _Atomic uint32_t exports; /* DLPack exports that point into its memory */
     _Atomic int32_t mover;    /* pid of the process whose thread shares it now; else 0 */
     struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */
     struct tn_domain *domain;    /* NULL: not shared */
     uint8_t *data;
-    uint64_t size_bytes; /* TNI_SIZE_IN_DESC: read it from the block's descriptor when needed */
+    uint64_t size_bytes; /* TNI_SIZE_IN_DESC: read it from the block's desc when needed */
     void (*release)(void *context); /* frees foreign or private memory; NULL: nothing to free */
     void *context;
     tni_block block; /* 0: not shared */
@@ -63,8 +63,8 @@ static inline bool tni_tensor_is_plain(const tn_tensor *tensor)
            atomic_load_explicit(&tensor->attributes, memory_order_relaxed) == NULL;
 }
 /**
- * tni_tensor_encode() for a tensor for which tni_tensor_is_plain() holds. The generation is
- * written as 0: a record keeps the block, so no reader needs to recognise a reused block.
+ * Encode a tensor for which tni_tensor_is_plain() holds. The generation is written as 0: a
+ * record keeps the block, so no reader needs to recognise a reused block.
  */
 static inline void tni_tensor_encode_plain(const tn_tensor *tensor, struct tni_view *ret_view)
 {
@@ -90,17 +90,18 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
                       tn_tensor **ret_tensor);
 /**
- * A fast tni_tensor_decode() that reuses the tensor that ended last in this thread's record. It
- * works if the view has the type and shape of that tensor, which were checked then: only the
- * place inside of the block is left to check. pre: the view is aligned to 8 bytes
+ * A fast tni_tensor_decode() that reuses the spare tensor of this thread's record. It works if
+ * the view has the type and shape of the spare tensor. Type and shape were checked when the
+ * spare tensor was made, so only the place inside of the block is left to check. pre: the view
+ * is aligned to 8 bytes
  * @param block  the block of the arena that the view must name
- * @return NULL: the view is different, or there is no such tensor; call tni_tensor_decode()
+ * @return NULL: the view differs, or there is no spare tensor; call tni_tensor_decode()
  */
 tn_tensor *tni_tensor_decode_again(struct tn_domain *domain, struct tni_thread *thread,
                                    tni_block block, const struct tni_view *view,
                                    size_t size_bytes);
 
-/* The fields of struct tn_tensor_info with these names. */
+/* Each of these functions returns the field of struct tn_tensor_info that has its name. */
 bool tni_tensor_is_shared(const tn_tensor *tensor);
 bool tni_tensor_is_read_only(const tn_tensor *tensor);
 uint32_t tni_tensor_strategy(const tn_tensor *tensor);
@@ -109,7 +110,8 @@ uint32_t tni_tensor_strategy(const tn_tensor *tensor);
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);
 
 /**
- * Whether the caller has the only reference to the tensor, and the tensor that to its storage.
+ * Whether the caller has the only reference to the tensor, and the tensor has the only
+ * reference to its storage.
  */
 static inline bool tni_tensor_is_sole(const tn_tensor *tensor)
 {
@@ -117,8 +119,8 @@ static inline bool tni_tensor_is_sole(const tn_tensor *tensor)
            atomic_load_explicit(&tensor->storage->refs, memory_order_acquire) == 1;
 }
 /**
- * Free the private memory of a tensor, but do not give back its reference to the block, which
- * another record owns now. pre: tni_tensor_is_sole()
+ * Free the private memory of a tensor, but do not give back its reference to the block: another
+ * record owns the reference now. pre: tni_tensor_is_sole()
  * @param thread  this thread's record, which keeps the memory for the next tensor; NULL: none
  */
 void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor);

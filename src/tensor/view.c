@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view: makes tensors with other shapes and strides over a storage. Invariants: tensor.c. */
+/* view: makes a tensor of another shape or strides over the storage of one. See tensor.c. */
 #include <string.h>
 
 #include "tensor/build.h"
@@ -88,10 +88,10 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
         return status;
     int64_t *steps = tni_tensor_steps(v);
     memcpy(steps, strides, (size_t)tensor->ndim * sizeof(int64_t));
-    /* The product overflows only where the stride is not used. */
+    /* The product can overflow only if no element uses this stride. */
     if (__builtin_mul_overflow(strides[axis], step, &steps[axis]))
         steps[axis] = strides[axis];
-    /* I1: the first element is an element of the tensor, and so are the others. */
+    /* Every element of the slice is an element of the tensor, so I1 holds. */
     if (v->count > 0) {
         int64_t first = step > 0 ? start : stop - 1;
         if (first != 0)
@@ -178,9 +178,10 @@ static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
 }
 
 /*
- * Compute strides that give the same elements another shape. The old axes are first joined into
- * the longest evenly spaced runs. From the last axis on, each new axis must then divide what is
- * left of a run. @return whether such strides exist
+ * Compute strides that give the same elements another shape. First join the old axes into the
+ * longest runs of evenly spaced elements. Then, from the last axis on, the size of each new
+ * axis must divide the number of elements that are left of a run. @return whether such strides
+ * exist
  */
 static bool find_strides(const tn_tensor *t, int32_t ndim, const int64_t *shape,
                          int64_t *ret_strides)
@@ -201,7 +202,7 @@ static bool find_strides(const tn_tensor *t, int32_t ndim, const int64_t *shape,
             return false;
         ret_strides[i] = step;
         left /= shape[i];
-        /* Wraps only behind the last element of a run: then the next axes have size 1. */
+        /* `step` can wrap only after the last element of a run: the next axes have size 1. */
         step = (int64_t)((uint64_t)step * (uint64_t)shape[i]);
     }
     return true;
