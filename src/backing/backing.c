@@ -8,18 +8,18 @@
  *     process that ends the block ends the object too, wherever a death interrupted its maker.
  * I3  An object's pages are committed before its header's magic is written. So a process that
  *     maps it never gets SIGBUS, unless a file is truncated later.
- * I5  A call that ends an object says of which generation. While the last holder is ending the
- *     block, a ticket's pin can count it up and bring its count to 0 once more. So two
- * processes may end one object, and the slower one may find the block in its next life.
+ * I5  A call that ends an object names the generation of the block. While the last holder is
+ *     ending the block, a ticket's pin can raise its count and lower it to 0 once more. Then
+ *     two processes end one object, and the slower one may find that the block is reused.
  * Callers: tensor; ref at a block's end; reaper. A death while an object is made leaves a block
  * that the dead seat holds; reclaiming the hold ends the object (I1). A death while an object
  * is ended leaves an announced block with count 0; reclaiming it ends the object again. Both
  * work on an object that is only half made.
  *
  * In this file: making and ending objects. mapping.c maps them, table.c has the mappings of
- * this process, deposit.c gives tenond descriptors, fork.c has the fork hook, record.c a
- * block's record, store.c an object's header, names.c and files.c named files, strategy.c the
- * choice of a strategy.
+ * this process, deposit.c gives tenond descriptors, fork.c has the fork hook, record.c reads
+ * the description of an object (struct tni_backing, the payload of its block), store.c reads an
+ * object's header, names.c and files.c manage named files, strategy.c chooses a strategy.
  */
 #include "backing/backing.h"
 
@@ -31,13 +31,12 @@
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-/* I1. Write the block's record. Until the strategy is written last, the record names nothing.
- */
+/* Write the description of the object (I1). It is valid once `strategy` is written, as last. */
 static int name_object(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping *m)
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
-    char path[TNI_PATH_BYTES] = {0}; /* a private copy: others could overwrite the record's */
+    char path[TNI_PATH_BYTES] = {0}; /* private: others could overwrite the path in the block */
     if (about->strategy == TN_STRATEGY_FILE_SYSTEM) {
         int status = tni_files_name(d, path);
         if (status == 0 && (m->path = strdup(path)) == NULL)
@@ -53,7 +52,7 @@ static int name_object(struct tn_domain *d, tni_block block,
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
     atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
-    /* pairs with the acquire in tni_backing_copy_record() */
+    /* This release pairs with the acquire in tni_backing_copy_record(). */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),
                           memory_order_release);
     TNI_KILL_POINT("backing_named");
@@ -70,7 +69,7 @@ static int make_object(const struct tn_domain *d, const struct tni_mapping *m, i
                             : tni_os_memory_create(name, m->object_bytes, ret_fd);
 }
 
-/* I3: the magic comes last. */
+/* Write the header of an object; the magic is written last (I3). */
 static void write_header(const struct tn_domain *d, tni_block block,
                          const struct tni_backing_about *about, const struct tni_mapping *m,
                          const struct tni_os_process *self)
@@ -104,13 +103,13 @@ static void write_header(const struct tn_domain *d, tni_block block,
     memcpy(h->magic, TN_STORAGE_MAGIC, sizeof h->magic);
 }
 
-/* Map a new object for writing, commit it, and write its inode into the block's record. */
+/* Map a new object for writing, commit it, and write its inode into its description. */
 static int fill_object(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, int fd, struct tni_mapping *m)
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
     struct tni_os_memory memory;
-    struct tni_os_process self; /* from the kernel: the seat's copy may be overwritten */
+    struct tni_os_process self; /* from the kernel: other processes can write the seat */
     bool is_file = about->strategy == TN_STRATEGY_FILE_SYSTEM;
     void *address;
     int status = is_file ? tni_os_shm_stat(fd, &memory) : tni_os_memory_stat(fd, &memory);
@@ -156,8 +155,8 @@ static int build(struct tn_domain *d, tni_block block, const struct tni_backing_
 }
 
 /*
- * Give tenond a copy of the descriptor, and enter the mapping in the table. pre: locked. The
- * descriptor is consumed.
+ * Give tenond a copy of the descriptor, and enter the mapping in the table. Consumes the
+ * descriptor. pre: this thread has the lock of mappings
  */
 static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int fd)
 {
@@ -166,7 +165,8 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
         int status = tni_backing_part(d)->depot->put(d, block, m->generation, fd);
         is_deposited = status == 0;
         TNI_KILL_POINT("backing_deposited");
-        /* Without a tenond: tni_backing_deposit_again() gives the next one the descriptor. */
+        /* After other errors, tni_backing_deposit_again() gives a later tenond the descriptor.
+         */
         if (status == TN_ERR_FULL) {
             tni_os_close(fd);
             return status;
@@ -176,10 +176,10 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
     return 0;
 }
 
-/* A try failed: unmap and end the object, so that the block names no object. */
+/* After a failed attempt: unmap and end the object, so that the block names no object. */
 static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
 {
-    char why[256]; /* saved, since ending an object that was not made yet sets a sentence too */
+    char why[256]; /* the error detail: ending an object that was not made yet replaces it */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     tni_os_unmap(m->address, m->object_bytes);
     m->address = NULL;
@@ -190,8 +190,9 @@ static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
 }
 
 /*
- * Make the object, name it in the block and map it. pre: the quota was asked. Once the block
- * names the object, tni_alloc_outside_bytes() counts it, so the announce can end.
+ * Name the object in the block, make it and map it. pre: the quota has room for the object, and
+ * this thread's announce counts its bytes. Once the block names the object,
+ * tni_alloc_outside_bytes() counts the bytes, so tni_alloc_quota_end() can be called.
  */
 static int create(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                   const struct tni_backing_about *about, struct tni_mapping *m)
@@ -214,7 +215,7 @@ static int create(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
     return status;
 }
 
-/* The header has a page of its own. */
+/* The bytes of an object: one page for the header, then the data. */
 static uint64_t object_bytes_for(const struct tn_domain *d, uint64_t data_bytes)
 {
     uint64_t page_bytes = d->segment.geometry.page_bytes;
@@ -233,9 +234,9 @@ bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_abo
 
 /*
  * tenond takes descriptors only from the domain's user, and members open only files of their
- * own user. So a member that has changed its user cannot make memory that others could map. If
- * the header's uid differs, ask the kernel: in a user namespace, a user may have another
- * number.
+ * own user. So a member that has changed its user cannot make memory that other members could
+ * map, and gets an error. If the uid in the header differs, ask the kernel for the owner of the
+ * control segment: in another user namespace, the same user has another number.
  */
 static int check_user(const struct tn_domain *d)
 {
@@ -261,7 +262,7 @@ int tni_backing_check(struct tn_domain *d, const struct tni_backing_about *about
     return check_user(d);
 }
 
-/* Ask the quota, and make the object if there is room. */
+/* Make the object if the quota has room for it. */
 static int create_admitted(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                            const struct tni_backing_about *about, struct tni_mapping *m)
 {
@@ -273,13 +274,13 @@ static int create_admitted(struct tn_domain *d, struct tni_thread *thread, tni_b
 }
 
 /*
- * Free memory that the arena keeps counts against the quota. Give it back and retry: the result
- * is NO_MEMORY only when none is left.
+ * Make the object. Free memory that the arena keeps counts against the quota. If the quota has
+ * no room, give free memory back and retry. TN_ERR_NO_MEMORY: no such memory is left.
  */
 static int create_within_quota(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                                const struct tni_backing_about *about, struct tni_mapping *m)
 {
-    enum { ROUNDS = 8 }; /* other threads may be quicker to use what was given back */
+    enum { ROUNDS = 8 }; /* other threads may use the memory that was given back */
     int status = create_admitted(d, thread, block, about, m);
     if (status != TN_ERR_NO_MEMORY || !tni_backing_can_fit(d, about))
         return status;
@@ -321,8 +322,8 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
 /* ---- ending ------------------------------------------------------------------------------ */
 
 /*
- * Clear the domain's own entry among the file's holders. @return whether another process, which
- * attached by path, holds the file
+ * Clear the domain's own entry among the file's holders. @return whether a process that
+ * attached the file by its path still holds it
  */
 static bool let_file_go(const struct tni_backing *b, int fd)
 {
@@ -373,7 +374,7 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
     else if (b.path[0] != 0)
         end_file(&b);
     TNI_KILL_POINT("backing_ended");
-    /* pairs with the acquire fence in tni_backing_copy_record() */
+    /* This write pairs with the acquire fence in tni_backing_copy_record(). */
     atomic_compare_exchange_strong(&tni_backing_at(&d->segment, block)->strategy, &word,
                                    TN_STRATEGY_DEFAULT);
     TNI_KILL_POINT("backing_cleared");

@@ -30,12 +30,12 @@ struct tni_depot {
      * descriptor.
      */
     int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
-    /** Start a tenond if none listens. TN_ERR_MANAGER: it cannot be started; TN_ERR_TIMED_OUT.
-     */
+    /** Start a tenond if none listens. TN_ERR_MANAGER (it cannot start), TN_ERR_TIMED_OUT. */
     int (*start)(struct tn_domain *domain);
     /**
-     * If a new tenond lives, give it the descriptors that this process still has. Called before
-     * an operation that may put or get. pre: the caller does not have the lock of mappings
+     * If a new tenond runs, give it the descriptors that this process still has. Called before
+     * an operation that may call put() or get(). pre: the caller does not have the lock of
+     * mappings
      */
     void (*catch_up)(struct tn_domain *domain);
     /** Whether a live tenond has every descriptor that this process gave to any tenond. */
@@ -46,24 +46,24 @@ struct tni_depot {
 
 /* This process's connection to tenond; see depot.c of the room reaper. */
 struct tni_depot_connection {
-    int fd;                   /* only valid while it is the socket `number` */
+    int fd;                   /* valid only while its inode is `number` */
     uint64_t number;          /* the socket's inode; 0: not connected */
     uint64_t pause_ns;        /* tenond did not answer: do not ask again before this time */
-    _Atomic uint64_t manager; /* the tenond that has this process's deposits; 0: none */
-    _Atomic bool has_missed;  /* some deposit failed */
+    _Atomic uint64_t manager; /* the tenond that has this process's descriptors; 0: none */
+    _Atomic bool has_missed;  /* tenond could not take some descriptor */
 };
 
-/* What this room keeps of a domain. */
+/* The part of a struct tn_domain that this room uses. */
 struct tni_backing_part {
     const struct tni_depot *depot;
     struct tni_depot_connection depot_connection; /* protected by `mappings_lock` */
     struct tni_mapping **mappings; /* by block index; the table is NULL until the first use */
     uint64_t mappings_bytes;
     uint32_t mappings_limit;        /* one above the highest index that was mapped */
-    struct tni_mutex mappings_lock; /* fork() takes it too, after every thread record */
+    struct tni_mutex mappings_lock; /* fork() takes this lock after every thread record */
     uint32_t kept_limit;            /* most descriptors to keep although tenond has a copy */
     uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
-    struct tni_mapping *parked;     /* a list of unmapped ones with a descriptor: table.c, I6 */
+    struct tni_mapping *parked;     /* unmapped, but with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
 };
 TNI_PART(backing, TNI_PART_BACKING)
@@ -79,11 +79,11 @@ struct tni_mapping {
     uint32_t generation;
     uint32_t refs;
     int fd;                    /* of the object; -1: not kept. See table.c, I4 */
-    _Atomic bool is_deposited; /* tenond has a descriptor too */
+    _Atomic bool is_deposited; /* tenond has a copy of the descriptor */
     bool is_read_only;
     bool is_write_once;       /* only its maker may write; the maker maps it writable */
     char *path;               /* of a named file; NULL: a memfd */
-    struct tni_mapping *next; /* in the list of parked ones, which are not mapped: I6 */
+    struct tni_mapping *next; /* in the list of parked mappings: table.c, I6 */
 };
 
 /** What a new storage is for. */
@@ -98,7 +98,7 @@ struct tni_backing_about {
     uint64_t byte_offset;
 };
 
-/** The result of tn_strategy_get(). TN_STRATEGY_DEFAULT: it was neither called nor set yet. */
+/** The strategy of this process. TN_STRATEGY_DEFAULT: it is not decided yet. */
 extern _Atomic uint32_t tni_strategy_current;
 static inline bool tni_strategy_is_arena(void)
 {
@@ -109,13 +109,13 @@ static inline bool tni_strategy_is_arena(void)
 /** Register the fork hook. */
 void tni_backing_init(struct tn_domain *domain);
 
-/** Whether this process may make such a storage. TN_ERR_INVALID, TN_ERR_DENIED. */
+/** Check whether this process may make this storage. TN_ERR_INVALID, TN_ERR_DENIED. */
 int tni_backing_check(struct tn_domain *domain, const struct tni_backing_about *about);
 /**
  * Try once to make the object of a block that only this process knows and holds, and map it.
- * The caller gets one reference of the mapping. After a failure the block has no object, and
- * the caller releases it. While the caller has its thread record no fork() runs: a forked child
- * would inherit half an object, or a hold of a block without one.
+ * The caller gets one reference to the mapping. After a failure the block has no object, and
+ * the caller releases the block. No fork() runs while the caller has its thread record: a
+ * forked child would inherit half an object, or a hold of a block without an object.
  * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY (quota, machine, or the file system),
  *         TN_ERR_FULL (descriptors), TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
  */
@@ -126,17 +126,18 @@ int tni_backing_create(struct tn_domain *domain, struct tni_thread *thread, tni_
  * Map the object of a block, or use the mapping that this process has. pre: a record keeps the
  * block
  * @return 0, TN_ERR_STALE (another generation, or the storage has ended), TN_ERR_NOT_FOUND (no
- *         process has its descriptor, or the file is gone), TN_ERR_DENIED (only processes that
- *         this one may not inspect have it), TN_ERR_MANAGER (only tenond has it, and does not
- *         answer), TN_ERR_CORRUPT (the object is not the one that the block names), TN_ERR_FULL
- *         (descriptors), TN_ERR_NO_MEMORY (mappings), TN_ERR_SYSTEM
+ *         process has a descriptor of the object, or the file is gone), TN_ERR_DENIED (only
+ *         processes that this process may not inspect have a descriptor), TN_ERR_MANAGER (only
+ *         tenond has a descriptor, and tenond does not answer), TN_ERR_CORRUPT (the block names
+ *         another object), TN_ERR_FULL (descriptors), TN_ERR_NO_MEMORY (mappings),
+ *         TN_ERR_SYSTEM
  */
 int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                     struct tni_mapping **ret_mapping);
 
 /**
- * Add a reference to the mapping whose data contains these bytes. NULL: there is none. The
- * caller checks that this process holds the block in the mapping's generation.
+ * Add a reference to the mapping whose data contains these bytes. NULL: no mapping contains
+ * them. The caller checks that this process holds the block in the mapping's generation.
  */
 struct tni_mapping *tni_backing_find(struct tn_domain *domain, uintptr_t address,
                                      uint64_t size_bytes);
@@ -148,8 +149,8 @@ struct tni_mapping *tni_backing_find(struct tn_domain *domain, uintptr_t address
 void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /**
- * Whether a storage could be made if all other memory were free: the object and its record's
- * page fit in the largest quota, and a file fits in its file system.
+ * Whether a storage could be made if all other memory were free: the object and the page with
+ * its description fit in the largest quota, and a file fits in its file system.
  */
 bool tni_backing_can_fit(const struct tn_domain *domain, const struct tni_backing_about *about);
 
@@ -159,7 +160,8 @@ int tni_backing_open(struct tn_domain *domain, struct tni_mapping *mapping, tni_
 
 /**
  * End the object that a block had in this generation. Called before the block is FREE, when no
- * record names it any more. Idempotent; several processes may call it at once, and late.
+ * record names the block any more. Idempotent; several processes may call this at once, and one
+ * of them may come after the block was reused.
  */
 void tni_backing_end(struct tn_domain *domain, tni_block block, uint32_t generation);
 
@@ -167,25 +169,26 @@ void tni_backing_end(struct tn_domain *domain, tni_block block, uint32_t generat
 void tni_backing_deposit_again(struct tn_domain *domain);
 
 /**
- * Make sure, as well as possible, that tenond has the descriptor of a storage that this process
- * is about to name to others. A failure is logged.
+ * Best effort: give tenond the descriptor of a storage before this process names the storage to
+ * other processes. A failure is logged.
  */
 void tni_backing_ensure_deposited(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /**
- * Before this process leaves: give tenond the descriptor of each storage that others name.
+ * Before this process leaves: give tenond the descriptor of each storage that records of other
+ * processes name.
  * @remark Waits up to 5 s for a tenond that does not answer.
  */
 void tni_backing_hand_over(struct tn_domain *domain);
 
-/** Close parked descriptors of storages that no other process names any more. */
+/** Close parked descriptors of storages that no record names any more. */
 void tni_backing_sweep(struct tn_domain *domain);
 /** Close all parked descriptors, after this process has left. */
 void tni_backing_fini(struct tn_domain *domain);
 
 /**
- * Copy a block's record of its object, and check the copy. TN_ERR_NOT_FOUND: the block has no
- * object. TN_ERR_CORRUPT.
+ * Copy the description of the object that a block names, and check the copy. TN_ERR_NOT_FOUND:
+ * the block has no object. TN_ERR_CORRUPT: the description is damaged.
  */
 int tni_backing_read(const struct tni_segment *segment, tni_block block,
                      struct tni_backing *ret_backing);
@@ -205,7 +208,8 @@ int tni_store_map(int fd, bool is_file, bool read_only, struct tni_mapping *ret_
 /** Enter this process among the holders in the file's header. TN_ERR_FULL, TN_ERR_DENIED. */
 int tni_store_attach(const struct tni_mapping *mapping, uint32_t *ret_entry);
 /**
- * Clear that entry. The last holder removes the file, unless another file has its name by now.
+ * Clear an entry that tni_store_attach() made. The last holder removes the file, unless another
+ * file has its name by now.
  */
 void tni_store_detach(const struct tni_mapping *mapping, uint32_t entry);
 /** Whether a live process that attached by path holds the file. */
@@ -215,7 +219,7 @@ bool tni_store_is_held(const tn_storage_header *header);
 
 /** Write a path for a new file of this domain. No other file ever had this path. */
 int tni_files_name(const struct tn_domain *domain, char path[TNI_PATH_BYTES]);
-/** Whether a path is one that tni_files_name() may have written in this domain. */
+/** Whether tni_files_name() may have written this path for this domain. */
 bool tni_files_is_ours(const struct tni_segment *segment, const char *path);
 
 /** Called for each removed file, and for each that could not be removed: status says why. */
@@ -226,11 +230,14 @@ typedef int tni_files_living_fn(uint8_t (**ret_ids)[16], uint32_t *ret_count);
  * Remove files of this user and this pid namespace whose domain has ended and which no live
  * process holds. The files are listed before `living` is called: so the domain of each listed
  * file existed by then. A domain that `living` does not find counts as live while a process has
- * a witness of it. If its members have no witness, a file that the domain did not let go stays
- * while the file's maker is alive. @return how many, or an error
+ * a witness of it. If the members of a domain have no witness, a file that the domain did not
+ * let go stays while the file's maker is alive. @return how many files were removed, or an
+ * error
  */
 int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *context);
-/** Call `each` with 0 for what tni_files_collect() would remove. @return how many, or an error
+/**
+ * Call `each` with status 0 for each file that tni_files_collect() would remove.
+ * @return how many files, or an error
  */
 int tni_files_find(tni_files_living_fn *living, tni_files_fn *each, void *context);
 /** Remove the files of one domain that has ended, except those that a live process holds. */
@@ -241,8 +248,8 @@ void tni_files_end_domain(const struct tni_segment *segment);
  * failure is reported to `each` and not logged.
  * @param segment  may be read-only
  * @param look_only  remove nothing; call `each` with 0 for each file that would be removed
- * @return how many, TN_ERR_CORRUPT (the record of a block is damaged; nothing is removed), or
- * an error
+ * @return how many files; TN_ERR_CORRUPT (a description is damaged; nothing is removed); or
+ *         another error
  */
 int tni_files_let_go(const struct tni_segment *segment, bool look_only, tni_files_fn *each,
                      void *context);

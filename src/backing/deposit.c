@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deposit: give tenond copies of the descriptors that this process keeps: before it names a
- * storage to others, before it leaves, and when a new tenond lives. See table.c, I4 and I6.
+ * deposit: gives tenond copies of descriptors that this process keeps: before this process
+ * names a storage to others, before it leaves the domain, and when a new tenond runs. See
+ * table.c, I4 and I6.
  */
 #include "backing/mapping.h"
 
@@ -9,7 +10,7 @@
 
 /*
  * Give tenond a copy of a mapping's descriptor. @return 0, also if this process has no
- * descriptor; or as tni_depot.put()
+ * descriptor; or an error of tni_depot.put()
  */
 static int deposit(struct tn_domain *d, struct tni_mapping *m)
 {
@@ -41,7 +42,7 @@ void tni_backing_ensure_deposited(struct tn_domain *d, struct tni_mapping *m)
 struct hand_over {
     bool again;       /* give the descriptors that a former tenond had, too */
     bool is_silent;   /* tenond did not answer: retry */
-    uint32_t missing; /* storages that others name, and of which tenond has no descriptor */
+    uint32_t missing; /* storages that others name, but whose descriptor tenond does not have */
 };
 
 static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct hand_over *h)
@@ -77,7 +78,7 @@ void tni_backing_hand_over(struct tn_domain *d)
         h = hand_over_all(d, !tni_backing_part(d)->depot->has_all(d));
     while (h.is_silent && tni_os_now_ns() < deadline_ns) {
         tni_backing_part(d)->depot_connection.pause_ns = 0;
-        h = hand_over_all(d, false); /* those that failed are not marked as deposited */
+        h = hand_over_all(d, false); /* retry: descriptors that failed are not marked */
     }
     tni_mappings_unlock(d);
     if (h.missing > 0)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: find and remove files of FILE_SYSTEM storages that no process needs any more. names.c
- * has their names.
+ * files: finds and removes files of FILE_SYSTEM storages that no process needs any more.
+ * names.c makes the names of the files.
  *
  * A file is orphaned if no live process holds it and its domain
  * - has ended: tni_files_collect(), tni_files_end_domain(); or
  * - is live, but none of its blocks names the file: tni_files_let_go(). A block names its file
- *   from before the file exists until after the domain let it go (backing.c I1). So the files
- *   are listed first and the blocks are read afterwards, and a new file is never mistaken.
- * The only shared memory that this file writes is the domain's entry among a file's holders. If
- * this process dies after that, the next scan finds the file again.
+ *   from before the file exists until after the domain let the file go (backing.c I1). So the
+ *   files are listed first and the blocks are read afterwards: no new file seems orphaned.
+ * These functions write only one thing in shared memory: they clear the domain's entry among a
+ * file's holders. If this process dies after that write, the next scan finds the file again.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -84,10 +84,10 @@ static int open_file(const char *path, bool want_write, int *ret_fd, bool *ret_w
 }
 
 /*
- * A member may have no witness, where the system refuses one, and no other process can see its
- * descriptors if it is not dumpable (PR_SET_DUMPABLE, or a change of its user). So a domain
- * that was not found may still be live, if it has not let the file go and the file's maker is
- * alive.
+ * Whether the domain of a file may be live although it was not found. A member has no witness
+ * where the system refuses witnesses. No other process can see the descriptors of a member that
+ * is not dumpable (PR_SET_DUMPABLE, or a change of its user). So the domain may be live if it
+ * has not let the file go and the file's maker is alive.
  */
 static bool may_live(const struct collection *c, const tn_storage_header *h)
 {
@@ -112,9 +112,9 @@ static bool is_in_use(const struct collection *c, tn_storage_header *h, bool wri
 }
 
 /*
- * Classify a file. A file without a header was being made by a process that is dead, so no
- * process can hold it. A file that cannot be read now, or only by a later version of tenon, may
- * be held.
+ * Classify a file. A file without a header has a maker that died before it wrote the header, so
+ * no process can hold the file. A file that cannot be read now, or that only a later version of
+ * tenon can read, may be held.
  */
 static enum finding classify(const struct collection *c, const char *path)
 {
@@ -258,8 +258,8 @@ static bool has_object(const struct tni_segment *s, tni_block block)
 }
 
 /*
- * List the numbers of the files that blocks name, in ascending order. A damaged record may have
- * named any file, so it is an error, and the caller removes nothing.
+ * List the numbers of the files that blocks name, in ascending order. A damaged description may
+ * have named any file, so the call fails, and the caller removes nothing.
  */
 static int list_named(const struct tni_segment *s, uint64_t **ret_numbers, size_t *ret_count)
 {

@@ -3,8 +3,9 @@
 #include "backing/mapping.h"
 
 /*
- * Only the maker of a write-once storage may write it. Map the storage again in the child, at
- * the same address and read-only. If that fails, unmap it: a use of it in the child is a fault.
+ * Only the maker of a write-once storage may write it, so map the storage read-only in a forked
+ * child, at the same address. If that fails, unmap it: then the child gets SIGSEGV if it uses
+ * the storage.
  */
 TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
 {
@@ -13,15 +14,16 @@ TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
     if (!tni_mapping_has_descriptor(m) ||
         tni_os_map_over(m->fd, m->address, m->object_bytes, true) != 0) {
         tni_os_unmap(m->address, m->object_bytes);
-        m->address = NULL; /* so that it is not unmapped again: the address may be reused */
+        m->address = NULL; /* the range must not be unmapped again: it may be reused */
         tni_log(TNI_LOG_ERROR, "a forked child lost a storage: %s", tn_error_detail());
     }
     m->is_read_only = true;
 }
 
 /*
- * Unmap storages of which the child has no reference, because another thread of the parent was
- * making or mapping them: the mapping would keep the memory for as long as the child lives.
+ * In a forked child: unmap the storages to which the child has no reference. Another thread of
+ * the parent was making or mapping them. Their mappings would keep the memory until the child
+ * ends.
  */
 TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
 {

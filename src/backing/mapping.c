@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mapping: find the object of a block and map it. The descriptor comes from tenond's depot, or
- * from another process that has it open. The mappings are in table.c, whose I2, I4 and I6 hold
- * here.
+ * mapping: finds the object of a block and maps it. The descriptor comes from tenond's depot,
+ * or from another process that has the object open. The table of mappings is in table.c; its
+ * I2, I4 and I6 hold here.
  */
 #include "backing/mapping.h"
 
@@ -17,7 +17,7 @@ int tni_backing_translate_status(int status)
 
 /* ---- finding a memfd --------------------------------------------------------------------- */
 
-/* The storage whose memfd is sought. */
+/* Names the storage whose memfd is searched for. */
 struct storage_id {
     tni_block block;
     uint32_t generation;
@@ -49,14 +49,14 @@ static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t i
     if (status != 0)
         return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
     if (tni_os_memory_stat(fd, &memory) != 0 || memory.inode != inode) {
-        tni_os_close(fd); /* that process has closed it, and reused the number */
+        tni_os_close(fd); /* the other process has closed the object and reused the number */
         return 0;
     }
     search->fd = fd;
     return 1;
 }
 
-/* Whether the maker is ending. False if its pid is of another namespace. */
+/* Whether the maker of a storage is ending. False if its pid is of another pid namespace. */
 static bool is_ending(const struct tn_domain *d, uint64_t maker, int32_t pid)
 {
     const struct tni_seat *seat = tni_seat_at(&d->segment, tni_who_seat(maker));
@@ -78,13 +78,13 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                         "no process has the descriptor of block %08x any more: a former tenond "
                         "(in seat %u) had it, but the tenond and the vault that run now do not",
                         block.id, tni_who_seat(tenond));
-    /* Not lost: its maker has it, and this process can get it once tenond has a copy. */
+    /* The maker still has the descriptor. This process can get it once tenond has a copy. */
     if (tni_process_who_runs(s, maker))
         return tni_fail(TN_ERR_DENIED,
                         "the descriptor of block %08x cannot be opened: process %u, which made "
                         "the block, %s%s",
                         block.id, pid,
-                        /* The kernel lets nobody inspect a process that is ending. */
+                        /* No process may inspect a process that is ending. */
                         is_ending(d, maker, (int32_t)pid)
                             ? "is ending"
                             : "is alive, but this process may not inspect it",
@@ -119,7 +119,7 @@ static int search_memory(struct tn_domain *d, const struct storage_id *id,
     ret_found->is_deposited = status == 0;
     if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER)
         return status;
-    char why[160]; /* saved, since the search sets sentences of its own */
+    char why[160]; /* the error detail: the search replaces it */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     int found = tni_os_memory_for_each(TNI_STORAGE_PREFIX, open_if_same, &search);
     if (found == 1) {
@@ -136,8 +136,9 @@ static int find_memory(struct tn_domain *d, const struct storage_id *id,
 {
     int status = search_memory(d, id, ret_found);
     /*
-     * There may have been no tenond. Or the maker gave tenond the descriptor, and closed it,
-     * after tenond was asked and before the processes were searched. Search again.
+     * Search again after starting a tenond if none runs. The maker may have given tenond the
+     * descriptor, and closed its own, after tenond was asked and before the processes were
+     * searched.
      */
     if (status == TN_ERR_NOT_FOUND && tni_backing_part(d)->depot != NULL) {
         if (tni_backing_part(d)->depot->start(d) != 0) {
@@ -152,7 +153,7 @@ static int find_memory(struct tn_domain *d, const struct storage_id *id,
 
 /* ---- mapping ----------------------------------------------------------------------------- */
 
-/* Check that the mapped object is the storage that the record names, and not another one. */
+/* Check that the mapped object is the object that the block's description names. */
 static int check_identity(const struct tn_domain *d, tni_block block, uint32_t generation,
                           const struct tni_backing *b, const struct tni_mapping *m)
 {
@@ -180,7 +181,7 @@ static int fail_replaced(const struct tni_backing *b, tni_block block, int statu
     return tni_fail(TN_ERR_CORRUPT, "block %08x: %s", block.id, tn_error_detail());
 }
 
-/* Open and map the object that a checked record names, and check that it is that object. */
+/* Open and map the object that a checked description names, and check its identity. */
 static int map_object(struct tn_domain *d, const struct storage_id *id,
                       const struct tni_backing *b, struct tni_mapping *ret_mapping,
                       struct descriptor *ret_descriptor)
@@ -194,7 +195,7 @@ static int map_object(struct tn_domain *d, const struct storage_id *id,
         return fail_replaced(b, block, status);
     if ((status = tni_store_map(found.fd, is_file, false, &m)) != 0) {
         status = fail_replaced(b, block, status);
-        /* This process runs as the domain's user: no other member can open the file either. */
+        /* This process runs as the domain's user, so no other member can open the file. */
         if (status == TN_ERR_DENIED && TNI_LOOK(d->segment.header->uid) == tni_os_uid())
             status = tni_fail(TN_ERR_CORRUPT, "%s: %s", b->path, tn_error_detail());
         goto close_fd;
@@ -300,7 +301,7 @@ struct tni_mapping *tni_backing_find(struct tn_domain *d, uintptr_t address,
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
-/* The block may have been reused: a tensor may outlive the domain in which it was made. */
+/* Compare inodes: a tensor may outlive its domain, so the number of its block may be reused. */
 static int check_same(const struct tni_mapping *m, tni_block block, int fd)
 {
     struct tni_os_memory memory;

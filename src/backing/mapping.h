@@ -21,32 +21,34 @@ static inline tn_storage_header *tni_mapping_header(const struct tni_mapping *m)
     return (tn_storage_header *)(void *)m->address;
 }
 
-/** Check a copy of a block's record. TN_ERR_NOT_FOUND: it names no object; TN_ERR_CORRUPT. */
+/**
+ * Check a copy of the description of a block's object.
+ * @return 0; TN_ERR_NOT_FOUND: the block has no object; TN_ERR_CORRUPT
+ */
 int tni_backing_check_record(const struct tni_segment *segment, tni_block block,
                              const struct tni_backing *backing);
 /**
- * Copy a record. The copy's strategy has no generation.
- * @return the value of `strategy` in the record; 0: the record changed during the copy
+ * Copy a description from shared memory. `strategy` of the copy has no generation.
+ * @return `strategy` in shared memory; 0: the description changed during the copy
  */
 uint32_t tni_backing_copy_record(const struct tni_backing *backing,
                                  struct tni_backing *ret_copy);
 
-/** Make the table of mappings if it does not exist yet. pre: locked */
+/** Make the table of mappings if it does not exist yet. pre: tni_mappings_lock() */
 int tni_mappings_ensure(struct tn_domain *domain);
 
-/** Private memory for one. NULL: there is none; the error's sentence says so. */
+/** Allocate a struct tni_mapping. NULL: private memory ran out; the error detail says so. */
 struct tni_mapping *tni_mapping_new(void);
 
 /**
- * Enter `mapping` as the newest one of its block, and keep or close its object's descriptor,
- * which is consumed (I4). pre: locked
- * @param fd  -1: there is none to keep
+ * Enter `mapping` as the newest mapping of its block, and keep or close the object's descriptor
+ * (I4). The call consumes the descriptor. pre: tni_mappings_lock()
+ * @param fd  the descriptor; -1: there is none
  */
 void tni_mapping_enter(struct tn_domain *domain, struct tni_mapping *mapping, int fd,
                        bool is_deposited);
 
-/** In a forked child: unmap a mapping that the child has no use for. Does not free() anything.
- */
+/** In a forked child: unmap a mapping that the child does not need. Does not call free(). */
 void tni_mapping_discard_in_child(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /** Whether the mapping's descriptor is kept, and the program has not closed or replaced it. */
@@ -55,16 +57,18 @@ bool tni_mapping_has_descriptor(const struct tni_mapping *mapping);
 /** Turn TN_ERR_SYSTEM into TN_ERR_FULL if this process can open no more descriptors. */
 int tni_backing_translate_status(int status);
 
-/** Close the descriptor of a mapping, if one is kept. pre: locked */
+/** Close the descriptor of a mapping, if it is kept. pre: tni_mappings_lock() */
 void tni_mapping_close_kept(struct tn_domain *domain, struct tni_mapping *mapping);
-/** Whether a record that is not this process's hold names the mapping's block and generation.
- */
+/** Whether a record other than this process's hold names the mapping's block and generation. */
 bool tni_mapping_is_named_elsewhere(const struct tn_domain *domain,
                                     const struct tni_mapping *mapping);
-/** Close parked descriptors that no other process needs any more, or all. pre: locked */
+/**
+ * Close parked descriptors that no other process needs any more. pre: tni_mappings_lock()
+ * @param all  close all parked descriptors
+ */
 void tni_mappings_sweep_parked(struct tn_domain *domain, bool all);
 
-/** I6. The object of a block has ended: close its parked descriptor. */
+/** After the object of a block has ended: close its parked descriptor (I6). */
 void tni_mappings_unpark(struct tn_domain *domain, tni_block block);
 
 #endif

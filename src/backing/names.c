@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names: the names of FILE_SYSTEM storages.
+ * names: makes and parses the file names of FILE_SYSTEM storages.
  *
  * A name is tenon-UID-SPACE-DOMAIN-NUMBER: the user, the pid namespace, the first 8 bytes of
  * the domain's id, and 8 random bytes, the last three in hexadecimal digits. So neither a
- * process with a reused pid nor another container that sees the same files makes the same name,
- * and the owner of a file is known even if a death left the file without a header. The domain's
- * id begins with the inode of its control segment, of which each member has a witness.
+ * process with a reused pid nor another container that sees the same files makes the same name.
+ * The owner of a file is known even if its maker died before it wrote the header. The domain's
+ * id begins with the inode of its control segment, on which each member has its witness.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name)
     return true;
 }
 
-/* A relative path would be another folder in each process. */
+/* Check that the folder is an absolute path: each process has its own current folder. */
 int tni_files_check_folder(void)
 {
     const char *folder = tni_os_shm_folder();
@@ -58,7 +58,7 @@ int tni_files_check_folder(void)
 
 int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
 {
-    struct tni_os_process self; /* from the kernel: the seat's copy may be overwritten */
+    struct tni_os_process self; /* from the kernel: other processes can write the seat */
     struct tni_file_name name = {.uid = tni_os_uid(),
                                  .domain = tni_file_name_domain(d->segment.id)};
     char text[96];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names: names of FILE_SYSTEM storages. Inside the room backing. */
+/* names: file names of FILE_SYSTEM storages. Private to the room backing. */
 #ifndef TNI_BACKING_NAMES_H
 #define TNI_BACKING_NAMES_H
 
@@ -16,7 +16,7 @@ struct tni_file_name {
 uint64_t tni_file_name_domain(const uint8_t id[16]);
 /** Parse a file name, without its folder. False: tni_files_name() did not write it. */
 bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name);
-/** TN_ERR_INVALID if the folder for named memory is not an absolute path. */
+/** Check the folder for named memory. TN_ERR_INVALID: it is not an absolute path. */
 int tni_files_check_folder(void);
 
 #endif

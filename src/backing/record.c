@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record: copy and check a block's record of its object. */
+/* record: copies and checks the description of a block's object (struct tni_backing). */
 #include <string.h>
 
 #include "backing/mapping.h"
@@ -23,12 +23,12 @@ int tni_backing_check_record(const struct tni_segment *s, tni_block block,
 
 uint32_t tni_backing_copy_record(const struct tni_backing *b, struct tni_backing *ret_copy)
 {
-    /* pairs with the release in name_object() */
+    /* This acquire pairs with the release in name_object(). */
     uint32_t word = atomic_load_explicit(&b->strategy, memory_order_acquire);
     memcpy(ret_copy, b, sizeof *ret_copy);
     /*
-     * A process writes the rest of the record only after tni_backing_end() cleared the word. So
-     * if the word is unchanged, the copy is whole.
+     * A process writes the other fields only after tni_backing_end() cleared the word. So if
+     * the word is unchanged, the copy is whole.
      */
     atomic_thread_fence(memory_order_acquire);
     bool is_whole = atomic_load_explicit(&b->strategy, memory_order_relaxed) == word;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store: the header with which the memory object or file of a storage begins.
+ * store: reads and writes the header with which the memory object or file of a storage begins.
  *
- * Other processes can write the header. The numbers that size a mapping or an offset are copied
- * once and compared with the size that the kernel states. The header is read with a system
- * call: a maker that was killed leaves an object without memory, and touching it may fail where
- * the system has none left. Only a header that was read proves that its page can be touched.
+ * Other processes can write the header. So the sizes and offsets in it are copied once, and the
+ * copies are compared with the size that the kernel states. The header is read with a system
+ * call before it is mapped: a killed maker may leave an object without memory, and a process
+ * that touches such an object gets SIGBUS if the system has no memory left.
  */
 #include <string.h>
 
@@ -93,7 +93,7 @@ int tni_store_map(int fd, bool is_file, bool read_only, struct tni_mapping *ret_
 
 /* ---- holders ----------------------------------------------------------------------------- */
 
-/* The entries are in a public struct, which C++ reads too, and so are not declared _Atomic. */
+/* C++ programs include the struct that has the entries, so they are not declared _Atomic. */
 static uint64_t load(const uint64_t *entry) { return __atomic_load_n(entry, __ATOMIC_SEQ_CST); }
 
 static bool swap(uint64_t *entry, uint64_t expected, uint64_t next)
@@ -147,7 +147,7 @@ int tni_store_attach(const struct tni_mapping *m, uint32_t *ret_entry)
     return tni_fail(TN_ERR_FULL, "%d processes hold the file already", TN_STORAGE_HOLDERS - 1);
 }
 
-/* @return 0; TN_ERR_NOT_FOUND: the file is gone, or another file has its name; or an error */
+/* Remove the file of a mapping. TN_ERR_NOT_FOUND: it is gone, or another file has its name. */
 static int remove_file(const struct tni_mapping *m)
 {
     struct tni_os_memory memory;
@@ -167,7 +167,7 @@ void tni_store_detach(const struct tni_mapping *m, uint32_t entry)
     tn_storage_header *h = (tn_storage_header *)(void *)m->address;
     struct tni_os_process self;
     if (tni_os_self(&self) != 0 || !swap(&h->holders[entry], holder_of(&self), 0))
-        return; /* this is a forked child, and the entry is its parent's */
+        return; /* this process is a forked child, and the entry belongs to its parent */
     if (load(&h->holders[DOMAIN_ENTRY]) != 0 || tni_store_is_held(h))
         return;
     TNI_KILL_POINT("store_detached");

@@ -3,19 +3,21 @@
  * table: the mappings of this process, by block, and the descriptors that it keeps.
  *
  * I2  mappings[i] is the newest mapping that this process has of block i; NULL: it has none. A
- *     mapping lives while its `refs` is not 0, which may be longer than this process holds the
- *     block: a push gives its reference away before it unmaps, and an import maps before it has
- *     a reference. So a mapping of a former generation may live on outside of the table.
- * I4  A process keeps the descriptor of a mapping if tenond has no copy; of up to 64 others (or
- *     an eighth of the process's limit), in case tenond is killed; and of each storage that
- *     only this process can write, because a forked child must map that again.
- * I6  When a mapping ends while records of others, such as a queue or a ticket, name its
- *     storage, and tenond has no copy of the descriptor, the descriptor is parked: other
- *     processes find it here. It is closed once no record names the storage, or once a new
- *     tenond has a copy. If the storage ends, a parked descriptor keeps its memory until the
- *     next sweep.
+ *     mapping lives while its `refs` is not 0. It may live longer than this process holds the
+ *     block: a push gives its reference to the block away before it unmaps, and an import maps
+ *     before it has a reference. So a mapping of a former generation may live on outside of the
+ *     table.
+ * I4  A process keeps the descriptor of a mapping if tenond has no copy. It also keeps up to 64
+ *     other descriptors (or an eighth of the process's limit), in case tenond is killed, and
+ *     the descriptor of each write-once storage that it made, because a forked child must map
+ *     the storage again.
+ * I6  A mapping may end while other records, such as a slot of a queue or a ticket, name its
+ *     storage. If tenond has no copy of the descriptor then, the descriptor is parked: it stays
+ *     open, so that other processes find it in this process. It is closed once no record names
+ *     the storage, or once a new tenond has a copy. If the storage ends, a parked descriptor
+ *     keeps the storage's memory until the next sweep.
  *
- * All of this is private, is protected by one lock, and ends with the process.
+ * Table and descriptors are private, are protected by one lock, and end with the process.
  */
 #include <stdlib.h>
 
@@ -40,8 +42,8 @@ bool tni_mapping_has_descriptor(const struct tni_mapping *m)
 }
 
 /*
- * The program may have closed this descriptor by mistake. Then its number may belong to a file
- * of the program by now, and must not be closed.
+ * Close the descriptor of a mapping. The program may have closed this descriptor by mistake.
+ * Then its number may belong to a file of the program by now, and must not be closed.
  */
 void tni_mapping_close_kept(struct tn_domain *d, struct tni_mapping *m)
 {
@@ -70,7 +72,7 @@ int tni_mappings_ensure(struct tn_domain *d)
     return 0;
 }
 
-/* I4 */
+/* Keep the descriptor of a mapping, or close it (I4). */
 static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
 {
     m->is_deposited = is_deposited;
@@ -85,7 +87,6 @@ static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bo
     }
 }
 
-/* I2 */
 void tni_mapping_enter(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
 {
     if (fd >= 0)
@@ -102,7 +103,7 @@ static void discard_mapping(struct tn_domain *d, struct tni_mapping *m)
     free(m);
 }
 
-/* I6. The count, less this process's own hold, is the number of other records. */
+/* The count of a block, less this process's own hold, is the number of other records (I6). */
 bool tni_mapping_is_named_elsewhere(const struct tn_domain *d, const struct tni_mapping *m)
 {
     const struct tni_segment *s = &d->segment;
@@ -141,7 +142,7 @@ static void park(struct tn_domain *d, struct tni_mapping *m)
         tni_mappings_sweep_parked(d, false);
 }
 
-/* Whether a descriptor of this storage is parked: it was mapped again after that. */
+/* Whether a descriptor of this storage is parked: the storage was mapped again afterwards. */
 static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
 {
     for (const struct tni_mapping *p = tni_backing_part(d)->parked; p != NULL; p = p->next)
@@ -163,8 +164,10 @@ static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
         discard_mapping(d, m);
 }
 
-/* No free(): a thread of the parent may have been in malloc(), whose lock nobody releases in a
- * child. */
+/*
+ * Does not call free(): a thread of the parent may have had the lock of malloc() at the fork,
+ * and no thread releases that lock in the child.
+ */
 TNI_AROUND_FORK void tni_mapping_discard_in_child(struct tn_domain *d, struct tni_mapping *m)
 {
     tni_backing_part(d)->mappings[m->index] = NULL;
