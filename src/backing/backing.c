@@ -165,8 +165,7 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
         int status = tni_backing_part(d)->depot->put(d, block, m->generation, fd);
         is_deposited = status == 0;
         TNI_KILL_POINT("backing_deposited");
-        /* After other errors, tni_backing_deposit_again() gives a later tenond the descriptor.
-         */
+        /* After other errors, tni_backing_deposit_again() tries again with a later tenond. */
         if (status == TN_ERR_FULL) {
             tni_os_close(fd);
             return status;

@@ -6,8 +6,9 @@
 #include "ref/ref.h"
 
 /*
- * A count has 24 bits. New records stop at MOST_RECORDED, so that receivers can still pin the
- * block: each thread of each process may add one reference for the length of an operation.
+ * A count has 24 bits. No record is added to a block that has TNI_MOST_RECORDED references, so
+ * that receivers can still pin the block: each thread of each process may add one reference for
+ * the length of an operation.
  */
 enum { TNI_MOST_PINNED = 0xfffff0, TNI_MOST_RECORDED = TNI_MOST_PINNED - 0x10000 };
 
@@ -17,8 +18,8 @@ static inline _Atomic uint32_t *tni_local_at(struct tn_domain *d, tni_block bloc
 }
 
 /*
- * I3. Free a block that has only this reference: {ALLOC, 1} -> {FREE, 0}. pre: announced; the
- * block has no records and no object
+ * Free a block that has only the caller's reference: {ALLOC, 1} -> {FREE, 0} (I3). pre: this
+ * thread announces the block; the block has no records and no object
  */
 static inline bool tni_count_free_sole(_Atomic uint64_t *word, uint64_t *ret_freed)
 {
@@ -31,11 +32,14 @@ static inline bool tni_count_free_sole(_Atomic uint64_t *word, uint64_t *ret_fre
 
 /** Add one reference, unless the block has `most`. TN_ERR_FULL. */
 int tni_count_increment(struct tn_domain *domain, tni_block block, uint32_t most);
-/** I3. Remove one reference. pre: announced. @return whether this call made the block FREE */
+/**
+ * Remove one reference (I3). pre: `thread` announces the block
+ * @return whether this call made the block FREE
+ */
 bool tni_count_decrement(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 /**
- * I4. Drop the references of a message block's records. pre: `thread` announces the block as
- * `outer`; its count is 0 and it is not FREE
+ * Drop the references of a message block's records (I4). pre: `thread` announces the block as
+ * `outer`; the block has count 0 and is not FREE
  */
 void tni_ref_release_records(struct tn_domain *domain, struct tni_thread *thread,
                              tni_block message);

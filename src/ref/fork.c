@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork: give a forked child its own holds of this process's blocks. See ref.c, I6. */
+/* fork: gives a forked child its own holds of this process's blocks. See ref.c, I6. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ static bool is_unfinished(const struct tn_domain *d, uint32_t at)
     return local != TNI_LOCAL_BUSY && (local & TNI_LOCAL_UNFINISHED) != 0;
 }
 
-/* I6. @param bits  64 adjacent holds @return those of them that the child gets */
+/* Leave out the holds of unfinished blocks (I6). @param bits  64 adjacent holds @return the
+ * rest */
 static uint64_t without_unfinished(struct tn_domain *d, uint32_t at, uint64_t bits)
 {
     for (uint64_t left = bits; left != 0; left &= left - 1) {
@@ -49,7 +50,7 @@ static int give_child_word(struct tn_domain *d, uint32_t child, tni_block first,
     return status;
 }
 
-/* In the parent, which has taken every thread record. */
+/* In the parent, write the child's holds. pre: this process has taken every thread record */
 static int give_child_holds(struct tn_domain *d, uint32_t child)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -62,7 +63,7 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
             tni_block first = tni_block_make(c, w * 64);
             uint64_t bits =
                 atomic_load(tni_row_at(&d->segment, d->seat, tni_block_position(g, first)));
-            if (g->classes[c].capacity - w * 64 < 64) /* the others are damage */
+            if (g->classes[c].capacity - w * 64 < 64) /* bits that name no block are damage */
                 bits &= (UINT64_C(1) << (g->classes[c].capacity - w * 64)) - 1;
             bits = without_unfinished(d, tni_block_position(g, first), bits);
             if (bits != 0)
@@ -74,8 +75,8 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
 }
 
 /*
- * I6. In the child, whose other threads are gone: drop the local references of unfinished
- * blocks. If the child has no seat, `withheld` was not counted for it.
+ * In the child, which has no other threads: drop the local references of unfinished blocks
+ * (I6). If the child has no seat, the parent counted no `withheld` blocks for it.
  */
 TNI_AROUND_FORK static void forget_unfinished(struct tn_domain *d)
 {

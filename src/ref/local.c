@@ -22,8 +22,8 @@ static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
 }
 
 /*
- * Remove one local reference. @return true: it was the last one; local[b] is TNI_LOCAL_BUSY,
- * and the caller stores the next value
+ * Remove one local reference. @return true: the reference was the last one; local[b] is
+ * TNI_LOCAL_BUSY, and the caller stores the next value
  */
 static bool local_take_last(struct tn_domain *d, tni_block block)
 {
@@ -34,7 +34,7 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
             (seen & ~TNI_LOCAL_UNFINISHED) == 1 ? (uint32_t)TNI_LOCAL_BUSY : seen - 1;
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY || seen == 0)) {
             if (seen == 0)
-                return false; /* a forked child that got no holds, or a double release */
+                return false; /* a forked child got no holds, or the block is released twice */
             tni_os_back_off(tries++);
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (change_local(local, &seen, next)) {
@@ -44,8 +44,8 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
 }
 
 /*
- * Add one local reference. @return true: it is the first one; local[b] is TNI_LOCAL_BUSY, and
- * the caller stores the next value
+ * Add one local reference. @return true: the reference is the first one; local[b] is
+ * TNI_LOCAL_BUSY, and the caller stores the next value
  */
 static bool local_add_first(struct tn_domain *d, tni_block block)
 {
@@ -63,9 +63,9 @@ static bool local_add_first(struct tn_domain *d, tni_block block)
 }
 
 /*
- * Release the hold. pre: the last local reference was removed, and nobody recounts the block.
- * @return true: the block is FREE, and *ret_freed is its word; false: this thread announces the
- * block, and the caller counts down
+ * Release the hold. pre: the last local reference was removed, and no process recounts the
+ * block. @return true: the block is FREE, and *ret_freed is its word; false: this thread
+ * announces the block, and the caller lowers its count
  */
 static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                                 uint32_t at, uint64_t *ret_freed)
@@ -75,8 +75,8 @@ static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, 
     tni_ref_clear_hold(d->row, at);
     TNI_KILL_POINT("release_unrecorded");
     /*
-     * Before the block can be FREE, so that a thread of this process that allocates it next
-     * finds local[b] == 0.
+     * local[b] must be 0 before the block can be FREE: another thread of this process may
+     * allocate the block at once.
      */
     atomic_store_explicit(&d->local[at], 0, memory_order_release);
     if (TNI_UNLIKELY(tni_block_class(block) < TNI_SMALL_CLASS) ||
@@ -86,7 +86,7 @@ static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, 
     return true;
 }
 
-/* Release a local reference, and with the last one the hold. @return whether this freed it */
+/* Release a local reference; the last one also releases the hold. @return: the block is FREE */
 static inline bool release_local(struct tn_domain *d, struct tni_thread *thread,
                                  tni_block block)
 {
@@ -115,7 +115,7 @@ void tni_ref_release_unused(struct tn_domain *d, struct tni_thread *thread, tni_
 }
 
 /*
- * Release a local reference of a process that has no seat, and so no hold. If the domain is
+ * Release a local reference of a process that has no seat, and so has no hold. If the domain is
  * closed, the reference is one of the domain's keepers.
  */
 static void release_private(struct tn_domain *d, tni_block block)
@@ -140,19 +140,18 @@ static __attribute__((noinline)) void release_slowly(struct tn_domain *d, tni_bl
     if (tni_process_is_copy(d))
         tni_process_drop_parent_seats();
     struct tni_thread *thread = tni_thread_enter(d);
-    /* Read with the record taken: tni_ref_close() takes every record before it sets is_closed.
-     */
+    /* tni_ref_close() takes every thread record before it sets is_closed, so this is stable. */
     bool is_member = TNI_LIKELY(d->seat != TNI_NO_SEAT && !d->is_closed);
     if (is_member)
         tni_ref_release_with(d, thread, block);
     keep_or_free(thread, spare);
     if (!is_member)
-        release_private(d, block); /* may free the domain */
+        release_private(d, block); /* this call may free the domain */
 }
 
 void tni_ref_release(struct tn_domain *d, tni_block block) { release_slowly(d, block, NULL); }
 
-/* The slow end of a release, after the hold was released. @param is_free  the block is FREE */
+/* The slow part of a release, after the hold was released. @param is_free  the block is FREE */
 static __attribute__((noinline)) void end_release(struct tn_domain *d,
                                                   struct tni_thread *thread, tni_block block,
                                                   bool is_free, struct tni_spare *spare)
@@ -197,15 +196,15 @@ void tni_ref_adopt_more(struct tn_domain *d, struct tni_thread *thread, tni_bloc
         tni_ref_record_hold(d, thread, block, tni_block_position(&d->segment.geometry, block));
         return;
     }
-    /* This process holds the block already: the record's reference is one too many. */
+    /* This process holds the block already, so drop the reference of the record. */
     TNI_KILL_POINT("adopt_held_already");
     tni_ref_drop(d, thread, block);
 }
 
 /*
- * Count up for the record first, while the caller's own reference still keeps the block. Other
- * threads may release theirs meanwhile: if the caller's turns out to be the last one, the
- * hold's reference becomes the record's after all.
+ * Raise the count for the record first, while the caller's own reference still keeps the block.
+ * Other threads may release their references meanwhile. If the caller's reference then is the
+ * last one, the record takes over the reference of the hold, and the count is lowered again.
  */
 int tni_ref_lend_more(struct tn_domain *d, tni_block block, bool move)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make: allocate a block and hold it. See ref.c for the invariants. */
+/* make: allocates a block and sets its hold. See ref.c for the invariants. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ref/counts.h"
 
-/* Write a block's descriptor, except for the generation and the time. */
+/* Write a block's desc, except for the generation and the time. */
 static inline void describe(const struct tn_domain *d, struct tni_desc *desc, uint64_t bytes,
                             const struct tni_block_about *about)
 {
@@ -20,7 +20,7 @@ static inline void describe(const struct tn_domain *d, struct tni_desc *desc, ui
         TNI_PUT(desc->shape[i], about->shape[i]);
 }
 
-/* A recounter may still be reading the records of the block's former life. */
+/* Empty the list of records of a new message block. A recounter may still read the old list. */
 static void clear_records(struct tni_records *records)
 {
     atomic_store_explicit(&records->count, 0, memory_order_relaxed);
@@ -29,9 +29,10 @@ static void clear_records(struct tni_records *records)
 }
 
 /*
- * The block's word said FREE although this process holds the block: another process overwrote
- * the word or this process's row. Two tensors must not share the block, and local[], on which
- * they rely (I2), stays as it is. The block stays ALLOC until an audit corrects its count.
+ * Fail: the block's word said FREE although this process holds the block. Another process
+ * overwrote the word or this process's row. Two tensors must not share the block, so local[b],
+ * which the first tensor relies on (I2), is not changed. The block stays ALLOC until an audit
+ * corrects its count.
  */
 static __attribute__((noinline)) int fail_held(struct tni_thread *thread, tni_block block)
 {
@@ -42,9 +43,9 @@ static __attribute__((noinline)) int fail_held(struct tni_thread *thread, tni_bl
 }
 
 /*
- * Write the descriptor and the hold of a block that this thread has taken. Clears the announce.
- * Six parameters: this function is inlined into the hot path, so they cost nothing.
- * @param about  NULL: the descriptor is already right
+ * Write the desc and the hold of a block that this thread has taken. Clears the announce. It
+ * has six parameters: this function is inlined into the hot path, so they cost nothing.
+ * @param about  NULL: the desc is already right
  */
 static inline int record_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                               uint32_t at, uint64_t bytes, const struct tni_block_about *about)
@@ -91,11 +92,11 @@ bool tni_ref_alloc_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t
            TNI_LIKELY(record_new(d, thread, *ret_block, bytes, about) == 0);
 }
 
-/* Try once. */
+/* Try once to allocate a block. */
 static int alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
                       const struct tni_block_about *about, struct tni_new_block *ret_new)
 {
-    enum { MOST_HELD = 8 }; /* skip at most so many damaged blocks, see fail_held() */
+    enum { MOST_HELD = 8 }; /* how many damaged blocks to skip: fail_held() */
     const struct tni_alloc_request request = {
         .bytes = bytes, .kind = about->kind, .is_uncommitted = about->is_uncommitted};
     int status = TN_ERR_CORRUPT;
@@ -148,7 +149,7 @@ static int attempt_alloc(struct tn_domain *d, struct tni_retry *retry)
     return alloc_now(d, retry->bytes, r->about, r->ret_new);
 }
 
-/* Checked against the quota too, since the blocks of the largest class are larger than that. */
+/* The size is also compared with the quota: blocks of the largest class exceed the quota. */
 bool tni_ref_can_fit(const struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
     const struct tni_geometry *g = &d->segment.geometry;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reclaim: for the reaper: release a row, count records, reclaim blocks. */
+/* reclaim: functions for the reaper: release a row, count records, reclaim blocks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,14 +152,16 @@ bool tni_ref_reclaim(struct tn_domain *d, struct tni_thread *thread, tni_block b
         uint32_t count = state == TNI_BLOCK_FREE ? 0 : (uint32_t)records;
         if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, state, count)))
             return false;
-        /* A thread that tried to allocate the block meanwhile failed and dropped its hint. */
+        /* A thread that failed to allocate the block meanwhile dropped the block's hint. */
         if (state == TNI_BLOCK_FREE)
             tni_alloc_publish(d, block);
         return true;
     }
-    uint32_t generation = tni_ref_generation(d, block); /* unchanged while the word is `seen` */
-    /* From this CAS on no other thread frees the block: the word has changed, and `outer` keeps
-     * other recounters away. */
+    uint32_t generation = tni_ref_generation(d, block); /* valid if the CAS below succeeds */
+    /*
+     * After this CAS no other thread frees the block: the word has changed, and other
+     * recounters skip a block that is announced as `outer`.
+     */
     if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 0)))
         return false;
     seen = tni_word_next(seen, TNI_BLOCK_ALLOC, 0);

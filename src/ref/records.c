@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* records: add records to a message block that is being made. See ref.c for the invariants. */
+/* records: adds records to a message block that is being made. Invariants: ref.c. */
 #include "ref/counts.h"
 
 int tni_records_add(struct tn_domain *d, tni_block message, tni_block block, bool move)

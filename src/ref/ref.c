@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref: keep the counts of blocks and the records that name them in agreement.
+ * ref: keeps the counts of blocks in agreement with the records that name the blocks.
  *
  * Nouns: hold, local reference, record, announce.
  * I1  count >= records. A count is too high only while a thread announces the block.
@@ -17,10 +17,9 @@
  *     the claim.
  * I6  Only one call knows a block that is TNI_LOCAL_UNFINISHED. fork() gives the child no hold
  *     and no local reference of the block, because nothing in the child would release it.
- * Callers: tensor, share, object, queue, reaper. Source: protocol C, a leak-biased count with
- * announce and stable recount; docs/crash.md. A death leaves an announced block whose count is
- * one too high, or is 0 without the block being FREE; the reaper recounts it. No death leaves a
- * count too low.
+ * Callers: tensor, share, object, queue, reaper. docs/crash.md explains the protocol. A death
+ * leaves an announced block whose count is one too high, or is 0 although the block is not
+ * FREE; the reaper recounts that block. No death leaves a count too low.
  *
  * In this file: counts, and reading the records of message blocks. local.c has local
  * references, make.c new blocks, retry.c the wait for memory, records.c new records, fork.c the
@@ -55,14 +54,13 @@ int tni_ref_check_room(struct tn_domain *d, tni_block block)
                : fail_full(block, TNI_MOST_PINNED);
 }
 
-/* I3 */
 bool tni_count_decrement(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     uint64_t seen;
     bool is_message = tni_class_is_message(tni_block_class(block));
     bool is_backing = tni_class_is_backing(tni_block_class(block));
-    /* Read while this thread's reference keeps it from changing. */
+    /* Read the generation now: it cannot change while this thread has its reference. */
     uint32_t generation = is_backing ? tni_ref_generation(d, block) : 0;
 
     /* The last reference of a block that has no records and no object: free it at once. */
@@ -123,7 +121,6 @@ struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block,
     return NULL;
 }
 
-/* I4 */
 void tni_ref_release_records(struct tn_domain *d, struct tni_thread *thread, tni_block message)
 {
     uint32_t count;

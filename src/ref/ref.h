@@ -4,30 +4,31 @@
  *
  * A record is anything in shared memory that names a block and keeps it: a hold bit, a full
  * slot, an entry of a message block, a ticket, an object's ring. A block's count is never below
- * the number of its records, and equal to it when no operation is in flight. A thread counts up
- * before it writes a record, and erases a record before it counts down. When it moves a
- * reference from one record to another, it erases the old record before it writes the new one.
- * Between the two steps it announces the block.
+ * the number of its records, and equals that number when no operation is in flight. A thread
+ * raises the count before it writes a record, and erases a record before it lowers the count.
+ * When a thread moves a reference from one record to another, it erases the old record before
+ * it writes the new record. Between the two steps the thread announces the block.
  *
- * A process counts its own references to a block, its local references, in private memory. It
- * sets the hold bit with the first one and clears it with the last one.
+ * A process counts its own references to a block, its local references, in private memory. The
+ * first local reference sets the hold bit, and the end of the last one clears the bit.
  */
 #ifndef TNI_REF_H
 #define TNI_REF_H
 
 #include "backing/backing.h"
 
-/* What this room keeps of a domain. */
+/* The part of a struct tn_domain that this room uses. */
 struct tni_ref_part {
-    uint64_t withheld; /* unfinished blocks of which the last fork gave the child no hold */
+    uint64_t withheld; /* how many unfinished blocks the last forked child got no hold of */
 };
 TNI_PART(ref, TNI_PART_REF)
 
-/* In place of a block's count of local references while a thread changes the hold bit: I2. */
+/* The value of local[b] while a thread changes the hold bit of block b: I2. */
 #define TNI_LOCAL_BUSY UINT32_MAX
 /*
- * Added to the count of local references of a block that only the call that made it knows: I6.
- * The mark ends when the block is lent with `move`, released, or finished.
+ * A mark, added to the count of local references of a block that only one call knows: the call
+ * that made the block (I6). tni_ref_lend() with `move`, tni_ref_release() and tni_ref_finish()
+ * remove the mark.
  */
 #define TNI_LOCAL_UNFINISHED (UINT32_C(1) << 31)
 
@@ -38,8 +39,8 @@ typedef void tni_record_fn(tni_block block, void *context);
 struct tni_block_about {
     uint8_t kind; /* TNI_KIND_* */
     uint8_t ndim;
-    bool is_unfinished; /* mark it: the call may wait, or let fork() go on, before it is done */
-    bool is_uncommitted; /* memory may be missing behind it: the caller commits it */
+    bool is_unfinished;  /* mark the block: fork() may run before the caller has filled it */
+    bool is_uncommitted; /* the block may have no memory yet: the caller commits memory */
     uint32_t dtype;      /* {lanes:16, bits:8, code:8} */
     const int64_t *shape;
 };
@@ -58,7 +59,7 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
 /**
  * Try once to allocate a block, with a thread record that the caller has, so that no fork()
  * runs meanwhile.
- * @return as of tni_ref_alloc(), or TNI_ALLOC_AGAIN
+ * @return the result of tni_ref_alloc(), or TNI_ALLOC_AGAIN
  */
 int tni_ref_alloc_with(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                        const struct tni_block_about *about, tni_block *ret_block);
@@ -72,25 +73,26 @@ void tni_ref_finish(struct tn_domain *domain, tni_block block);
 /** Whether a block could be allocated if all memory of the domain were free. */
 bool tni_ref_can_fit(const struct tn_domain *domain, uint64_t bytes, uint8_t kind);
 
-/** Whether a try failed because it lacked blocks or memory that other threads may release. */
+/** Whether an attempt failed for lack of blocks or memory, which other threads may release. */
 static inline bool tni_ref_is_short(int status)
 {
     return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL || status == TNI_ALLOC_AGAIN;
 }
 
 /**
- * A call that lacked memory and retries. Between two tries, and while it sleeps, the call has
- * no thread record and no block: a forked child would inherit a hold of such a block, and other
- * threads may be waiting for its memory.
+ * A call that lacked memory and retries. Between two attempts, and while it sleeps, the call
+ * has no thread record and no block: a forked child would inherit a hold of such a block, and
+ * other threads may be waiting for the memory of the block.
  */
 struct tni_retry {
-    /** One try. @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY, TN_ERR_FULL, or another error */
+    /** Try once. @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY, TN_ERR_FULL, or another error */
     int (*attempt)(struct tn_domain *domain, struct tni_retry *retry);
-    uint64_t bytes;       /* how many the call needs, for the error sentence */
+    uint64_t bytes;       /* how many bytes the call needs, for the error sentence */
     uint64_t deadline_ns; /* 0: does not wait */
-    bool can_fit;         /* if all other memory were free; false: never retry */
-    bool lacks_other;  /* set by a try that lacked something other than memory: do not wait */
-    uint32_t reliefs;  /* this and the next are written by tni_ref_retry() */
+    bool can_fit;         /* the bytes would fit if all other memory were free; else no retry */
+    bool lacks_other;     /* an attempt lacked something other than memory: do not wait */
+    /* tni_ref_retry() writes the fields below. */
+    uint32_t reliefs;  /* how often the call had dead processes reclaimed */
     uint64_t given_ns; /* when all free memory was given back last, or the call began */
 };
 /* How long a call without a deadline retries while other threads commit or trim. */
@@ -98,33 +100,33 @@ struct tni_retry {
 /* How long a call with a deadline retries while other threads commit, before it sleeps. */
 #define TNI_REF_PATIENCE_NS (UINT64_C(1000) * 1000 * 1000)
 /**
- * Make further tries after the first one, which returned `status`. Reclaims dead processes at
- * least once. As long as TNI_ALLOC_AGAIN leaves open whether there is room, retries: with a
- * deadline for a second or until the deadline, else for 100 ms. Then gives all free memory of
- * the domain back, once a second at most, and, with a deadline, sleeps between tries.
- * @return 0, the result of a try, TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED
+ * Retry after the first attempt, which returned `status`. Reclaims dead processes at least
+ * once. While attempts return TNI_ALLOC_AGAIN, which leaves open whether there is room, the
+ * call retries at once: for 100 ms, or with a deadline for a second at most. Then the call
+ * gives all free memory of the domain back to the system, once a second at most, and retries.
+ * With a deadline it sleeps between attempts.
+ * @return 0, the error of an attempt, TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED
  */
 int tni_ref_retry(struct tn_domain *domain, struct tni_retry *retry, int status);
 
 /**
  * Allocate a block for a tensor from this thread's cache, if the block there already has
- * memory. Never waits. False: there is no such block; call tni_ref_alloc(). pre:
- * tni_process_check()
+ * memory. Never waits. pre: tni_process_check() == 0
+ * @return false: there is no such block; call tni_ref_alloc()
  */
 bool tni_ref_alloc_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                         const struct tni_block_about *about, tni_block *ret_block);
 
 /**
- * Allocate again the block that the object in `spare` freed, if no thread had it since and this
- * thread freed no other block of its class later. The block still has memory for `bytes`, as it
- * had then. The caller calls tni_ref_born().
- * @param about  NULL: the descriptor is already right
+ * Allocate again the block that the private struct in `spare` freed, if no thread had the block
+ * since and this thread freed no other block of its class later. The block still has its
+ * memory, at least `bytes`. The caller calls tni_ref_born().
+ * @param about  NULL: the desc is already right
  */
 bool tni_ref_alloc_again(struct tn_domain *domain, struct tni_thread *thread,
                          const struct tni_spare *spare, uint64_t bytes,
                          const struct tni_block_about *about);
-/** Write the time of creation, on the clock of tni_os_shared_ns(), into a block's descriptor.
- */
+/** Write the time of creation, on the clock of tni_os_shared_ns(), into a block's desc. */
 static inline void tni_ref_born(const struct tn_domain *domain, uint32_t at)
 {
     TNI_PUT(tni_desc_of(&domain->segment, at)->born_ns,
@@ -137,24 +139,24 @@ void tni_ref_local(struct tn_domain *domain, tni_block block);
 /**
  * Add a local reference to a block if this process holds it. Another thread may be releasing
  * the block at the same time.
- * @return whether this process held the block; true: the caller has a reference now
+ * @return whether this process holds the block; if so, the caller has a new reference
  */
 bool tni_ref_local_if_held(struct tn_domain *domain, tni_block block);
 
 /** Release a local reference; the last one also releases the hold. */
 void tni_ref_release(struct tn_domain *domain, tni_block block);
 /**
- * Release a local reference, and keep the memory of the private object that had it for the next
- * object, or free() it.
+ * Release a local reference. Keep the memory of the private struct that had the reference for
+ * the next struct, or free() it.
  */
 void tni_ref_release_and_keep(struct tn_domain *domain, tni_block block,
                               struct tni_spare *spare);
 /** Release a local reference, with a thread record that the caller has. */
 void tni_ref_release_with(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 /**
- * Release a block that the caller has just allocated and shown to nobody, after its own try to
- * get memory failed. Wakes nobody: a thread that waits for memory would be woken, fail in the
- * same way, and wake this one.
+ * Release a block that the caller has just allocated, after the caller's attempt to get memory
+ * failed. No other thread knows the block. Wakes up no thread: a thread that waits for memory
+ * would fail in the same way, and wake up this thread, and so on without end.
  */
 void tni_ref_release_unused(struct tn_domain *domain, struct tni_thread *thread,
                             tni_block block);
@@ -182,8 +184,7 @@ static inline void tni_ref_clear_hold(_Atomic uint64_t *row, uint32_t at)
     else
         atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
 }
-/* Set the hold bit, and the local count to 1. pre: local[at] is 0, or BUSY by this thread (I2)
- */
+/* Set the hold bit, and local[at] to 1. pre: local[at] is 0, or this thread set BUSY (I2) */
 static inline void tni_ref_set_hold(struct tn_domain *d, uint32_t at)
 {
     _Atomic uint64_t *row = &d->row[at / 64];
@@ -193,7 +194,7 @@ static inline void tni_ref_set_hold(struct tn_domain *d, uint32_t at)
                               memory_order_release);
     else
         atomic_fetch_or_explicit(row, bit, memory_order_acq_rel);
-    /* pairs with the acquire of a thread that adds or takes a local reference */
+    /* This release pairs with the acquire of a thread that adds or takes a local reference. */
     atomic_store_explicit(&d->local[at], 1, memory_order_release);
 }
 
@@ -210,7 +211,7 @@ static inline bool tni_ref_is_local(struct tn_domain *d, uint32_t at, uint32_t s
                                                          memory_order_relaxed);
 }
 
-/* A private limit of `local` is kept, since the shared frontier may be damaged. */
+/* Raise the private limit of `local`. The shared frontier would not do: it may be damaged. */
 static inline void tni_ref_note_local(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *limit = &d->local_limit[tni_block_class(block)];
@@ -220,8 +221,8 @@ static inline void tni_ref_note_local(struct tn_domain *d, tni_block block)
 }
 
 /**
- * Called before the erasing of a record whose reference moves to another record: ref.c, I5.
- * pre: announced, and this thread did a read-modify-write since
+ * Called before a thread erases a record whose reference moves to another record: ref.c, I5.
+ * pre: this thread announced the block, and did a read-modify-write after that
  */
 static inline void tni_ref_before_move(struct tn_domain *d, tni_block block)
 {
@@ -229,7 +230,7 @@ static inline void tni_ref_before_move(struct tn_domain *d, tni_block block)
         atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
 }
 
-/* The hold's reference becomes a record's. pre: the local count went from 1 to BUSY */
+/* Move the hold's reference to a record. pre: this thread changed local[at] from 1 to BUSY */
 static inline void tni_ref_move_hold(struct tn_domain *d, tni_block block, uint32_t at)
 {
     tni_ref_before_move(d, block);
@@ -237,7 +238,7 @@ static inline void tni_ref_move_hold(struct tn_domain *d, tni_block block, uint3
     TNI_KILL_POINT("lend_moved");
     atomic_store_explicit(&d->local[at], 0, memory_order_release);
 }
-/* A record's reference becomes the hold's. pre: as of tni_ref_set_hold() */
+/* Move the reference of a record to the hold. pre: the precondition of tni_ref_set_hold() */
 static inline void tni_ref_record_hold(struct tn_domain *d, struct tni_thread *thread,
                                        tni_block block, uint32_t at)
 {
@@ -251,9 +252,10 @@ int tni_ref_lend_more(struct tn_domain *domain, tni_block block, bool move);
 /**
  * Make a reference for a record that the caller writes next, from a local reference.
  *
- * With `move`, the caller's local reference is consumed; if it was the process's last one, the
- * hold's reference becomes the record's and no count changes. The caller then writes the record
- * and clears the announce. pre: announced, and a read-modify-write or fence since (ref.c, I5).
+ * With `move`, the caller's local reference is consumed. If that was the process's last local
+ * reference, the record takes over the reference of the hold, and no count changes. The caller
+ * then writes the record and clears the announce. pre: this thread announced the block, and did
+ * a read-modify-write or a fence after that (ref.c, I5)
  * @return 0, or TN_ERR_FULL: the block has TNI_MOST_RECORDED references (counts.h)
  */
 static inline int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
@@ -267,9 +269,9 @@ static inline int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
 
 void tni_ref_adopt_more(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 /**
- * Turn the reference of a record that the caller has erased into a local one. The caller's
- * order is: tni_announce(), tni_ref_before_move(), erase the record, tni_ref_adopt(). Clears
- * the announce.
+ * Turn the reference of a record that the caller has erased into a local reference. The caller
+ * calls tni_announce() and tni_ref_before_move(), erases the record, and then calls this
+ * function, which clears the announce.
  */
 static inline void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread,
                                  tni_block block)
@@ -281,18 +283,18 @@ static inline void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread,
         tni_ref_adopt_more(d, thread, block);
 }
 
-/** Drop the reference of a record that was erased. pre: announced. Clears the announce. */
+/** Drop the reference of an erased record, and clear the announce. pre: announced */
 void tni_ref_drop(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 
 /**
- * Count up a block of which the caller knows only the number. The caller then checks that the
- * block is the one it means, and records the reference or drops it. pre: announced.
- * TN_ERR_FULL.
+ * Pin a block: add a reference to a block of which the caller knows only the number. The caller
+ * then checks that the block was not reused, and writes a record or drops the reference. pre:
+ * this thread announces the block. TN_ERR_FULL.
  */
 int tni_ref_pin(struct tn_domain *domain, tni_block block);
 /**
- * Whether tni_ref_pin() has room for another reference. If a record keeps the block, only
- * damage can use that room up before the call of tni_ref_pin().
+ * Check whether the block's count has room for a pin. If a record keeps the block, only damage
+ * can use the room up before the caller calls tni_ref_pin().
  * @return 0, TN_ERR_FULL
  */
 int tni_ref_check_room(struct tn_domain *domain, tni_block block);
@@ -300,8 +302,8 @@ int tni_ref_check_room(struct tn_domain *domain, tni_block block);
 /* ---- message blocks ---------------------------------------------------------------------- */
 
 /**
- * The list of records in a message block, and its checked count. NULL: the count is too large;
- * the error's sentence is set for TN_ERR_CORRUPT.
+ * Get the list of records in a message block, and the checked number of records.
+ * @return NULL: the number is too large, so the block is damaged; the error detail says so
  */
 struct tni_records *tni_records_at(const struct tni_segment *segment, tni_block block,
                                    uint32_t *ret_count);
@@ -312,17 +314,18 @@ int tni_records_add(struct tn_domain *domain, tni_block message, tni_block block
 
 /**
  * Release every hold of a seat that is dead or leaving. If the caller is killed in the middle,
- * another call releases the rest. @return how many
+ * another call releases the other holds. @return how many holds were released
  */
 uint64_t tni_ref_release_row(struct tn_domain *domain, uint32_t seat);
-/** How many hold bits and entries of message blocks name a block. */
+/** Count the hold bits and the entries of message blocks that name a block. */
 uint64_t tni_ref_count_records(const struct tni_segment *segment, tni_block block);
 /** Call `each` for every hold bit and every entry of a message block. */
 void tni_ref_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
                              void *context);
 /**
- * Set a block's count to `records`, if its word still is `seen`. 0 frees the block and drops
- * the references of a message block. pre: `thread` announces the block as `outer`
+ * Set a block's count to `records`, if its word still is `seen`. If `records` is 0, the call
+ * frees the block, and drops the references of a message block. pre: `thread` announces the
+ * block as `outer`
  * @return whether the word was `seen`
  */
 bool tni_ref_reclaim(struct tn_domain *domain, struct tni_thread *thread, tni_block block,

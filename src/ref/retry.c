@@ -6,7 +6,7 @@
 
 #include "ref/counts.h"
 
-/* How long one round of tries lasts before the call reclaims dead processes, or sleeps. */
+/* How long one round of attempts lasts before the call reclaims dead processes, or sleeps. */
 #define ROUND_NS (UINT64_C(5) * 1000 * 1000)
 
 /* Try once, and retry until `until_ns` or the deadline while the result is TNI_ALLOC_AGAIN. */
@@ -23,8 +23,9 @@ static int try_until(struct tn_domain *d, struct tni_retry *retry, uint64_t unti
 }
 
 /*
- * While a process is stopped in the middle of a commit, TNI_ALLOC_AGAIN would never end. Give
- * all free memory back to the system, so that there is room even if that commit goes on.
+ * Give all free memory back to the system, then try again. While a process is stopped in the
+ * middle of a commit, attempts may return TNI_ALLOC_AGAIN for ever. The memory that was given
+ * back makes room for this call and for that commit.
  */
 static int try_with_all_given_back(struct tn_domain *d, struct tni_retry *retry)
 {
@@ -44,14 +45,14 @@ static int try_relieved(struct tn_domain *d, struct tni_retry *retry, int status
 }
 
 /*
- * Sleep until a thread frees memory, or until the slice of the wait ends: nobody notifies when
- * the machine has memory again.
+ * Sleep until a thread frees memory, or until the slice of the wait ends. The slice is needed
+ * because no process notifies a waiter when the machine itself has memory again.
  * @param seen  what tni_alloc_arm() returned before the last try
  */
 static int sleep_once(struct tn_domain *d, const struct tni_retry *retry, struct tni_wait *wait,
                       uint32_t seen)
 {
-    char why[256]; /* saved, since tni_process_sleep() may reclaim, and fail in its own ways */
+    char why[256]; /* the error detail: tni_process_sleep() may reclaim, and replace it */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     int slept = tni_process_sleep(d, &d->segment.header->memory_wait, seen, wait);
     if (slept != TN_ERR_TIMED_OUT)

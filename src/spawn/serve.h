@@ -8,7 +8,7 @@
 /* Memory that the parent, the server and a starting child share. */
 struct tni_place {
     int32_t forked;         /* pid of the child of the request in flight; 0: none yet */
-    _Atomic uint64_t claim; /* {number of the request in flight:62, TNI_CLAIM_*:2} */
+    _Atomic uint64_t claim; /* {request:62, claim:2}: the request in flight, and TNI_CLAIM_* */
 };
 enum { TNI_CLAIM_OPEN = 0, TNI_CLAIM_TAKEN = 1, TNI_CLAIM_WITHDRAWN = 2 };
 
