@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alloc: finding free blocks.
+ * alloc: finds free blocks.
  *
  * Nouns: hint (a bit: the block may be free), cache (hints that one thread record keeps),
  * frontier (blocks at and above it were never used), sweep (a scan of the words themselves).
  * I1  A thread takes a block with one CAS on its word, {FREE, 0} -> {ALLOC, 1}, while it
  *     announces the block.
  * I2  Every FREE block below its frontier has a hint, or is in a live process's cache, or its
- *     class has `sweep` set. Only a thread in the middle of an operation breaks I2; if it dies
- *     there, the reaper sets `sweep`. A thread sets `full` before it scans the words of a class
- *     for the last time; a thread that frees a block clears `full` if it finds it set. Each of
- *     the two writes before it reads, so no free block is overlooked.
- * I3  desc.committed never claims more memory than there is: it falls before a discard and
- *     rises after a commit. Of a block that is committed by itself, desc.memory_end never
- *     claims less than there is: it rises before a commit and falls after a discard. The bytes
- *     between the two may have any value, and the next taker gives that memory back. Of a span
- *     of several blocks, `committed` has a bit for each page. A page whose bit is clear may
- *     hold any bytes, so no block of a span counts as zeroed. Only a thread that has taken
- *     every block in a page discards it. A thread that commits pages of other blocks too sets
- *     their bits only if no page of the span was discarded meanwhile.
+ *     class has `sweep` set. Only a thread in the middle of an operation breaks I2; if that
+ *     thread dies, the reaper sets `sweep`. A thread sets `full` before it scans the words of a
+ *     class for the last time. A thread that frees a block clears `full` if `full` is set. Each
+ *     of these threads writes before it reads, so no free block is overlooked.
+ * I3  desc.committed never claims more memory than the block has: a thread lowers it before a
+ *     discard and raises it after a commit. If a block is a span by itself, desc.memory_end
+ *     never claims less memory than the block has: a thread raises it before a commit and
+ *     lowers it after a discard. The bytes between `committed` and `memory_end` may have any
+ *     value, and the next thread that takes the block gives that memory back. For a span of
+ *     several blocks, `committed` has a bit for each page. A page whose bit is clear may hold
+ *     any bytes, so no block of such a span counts as zeroed. Only a thread that has taken
+ *     every block in a page discards the page. A thread that also commits pages of other
+ *     blocks sets the bits of these pages only if no page of the span was discarded meanwhile.
  * I4  committed memory + all commits in flight <= quota. Each thread announces its commit
- *     before it sums up. Until a commit has ended, one chunk of it may count twice: a thread
- *     that is refused because of that gets TNI_ALLOC_AGAIN.
+ *     before it adds up the others. While a commit is in flight, one chunk of it may count
+ *     twice. A thread that is refused only for that reason gets TNI_ALLOC_AGAIN.
  *
  * A death leaves a block {ALLOC, 1} that is announced and has no record (the reaper recounts
- * it); lost hints (I2); memory of a FREE block between `committed` and `memory_end` (the next
- * taker or trim gives it back); or memory behind a clear bit of a span (the next commit finds
- * it there).
+ * the block); lost hints (I2); memory of a FREE block between `committed` and `memory_end` (the
+ * next thread that takes or trims the block gives the memory back); or memory behind a clear
+ * bit of a span (the next commit of the page sets the bit).
  */
 #include "alloc/alloc.h"
 
@@ -35,12 +36,11 @@
 
 /* ---- taking ------------------------------------------------------------------------------ */
 
-/* I1. `seen` is the word as the caller read it, {FREE, 0}. On success the block is announced.
- */
+/* Take a block whose word the caller read as `seen`, {FREE, 0} (I1). Announces the block. */
 static inline bool try_take_seen(struct tni_thread *thread, tni_block block,
                                  _Atomic uint64_t *word, uint64_t seen)
 {
-    /* State and count of `seen` are 0, so an addition sets them and raises the version. */
+    /* State and count of `seen` are 0, so this addition sets both, and raises the version. */
     uint64_t taken = seen + TNI_WORD_VERSION_ONE + ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1;
     tni_announce_now(thread, block);
     if (TNI_UNLIKELY(!atomic_compare_exchange_strong(word, &seen, taken))) {
@@ -71,8 +71,8 @@ static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block blo
 }
 
 /*
- * The table or the quota is used up: take a free block of the class that another thread has in
- * its cache, with memory behind [0, bytes).
+ * When the table of blocks or the quota is used up: take a free block of the class, with memory
+ * behind [0, bytes), from the cache of another thread.
  */
 static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                   uint64_t bytes, tni_block *ret_block)
@@ -81,8 +81,10 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
         _Atomic uint64_t *word = tni_word_at(&d->segment, block);
-        /* I3: a trim changes the word, so the memory is there while the word is unchanged. This
-         * load pairs with the CAS with which a trim frees the block again. */
+        /*
+         * A trim changes the word, so the block keeps its memory while the word is unchanged
+         * (I3). This load pairs with the CAS with which a trim frees the block again.
+         */
         uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
         if ((seen & TNI_WORD_USED) != 0 || tni_segment_committed(&d->segment, block) < bytes)
             continue;
@@ -96,8 +98,8 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
 }
 
 /*
- * I2. The class seems to be used up: take a block from another thread's cache, preferably one
- * with memory, or leave the class marked `full`.
+ * When a class seems to be used up: take a block from another thread's cache, preferably a
+ * block that has memory, or leave the class marked as `full` (I2).
  */
 static bool steal_or_mark_full(struct tn_domain *d, struct tni_thread *thread,
                                uint32_t class_id, uint64_t bytes, tni_block *ret_block)
@@ -149,16 +151,16 @@ static inline bool take_candidate(struct tn_domain *d, struct tni_thread *thread
 }
 
 /*
- * The commit of `taken` failed with `status`. Use memory that
- * free blocks still have: take a free block that has enough, or give back as much as is missing
- * and retry. The retry takes the same block, whose memory is kept: else each round could give
- * back the memory that the next round needs. The result is NO_MEMORY only when no free memory
- * is left to give back.
+ * The commit of `taken` failed with `status`. Use memory that free blocks still have: take a
+ * free block that has enough memory, or give back as much free memory as this thread lacks, and
+ * retry. The retry takes the same block, and the memory of that block is not given back:
+ * otherwise each round could give back the memory that the next round needs. TN_ERR_NO_MEMORY:
+ * no free memory is left to give back.
  */
 static int trim_and_retry(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
                           int status, struct tni_new_block *taken)
 {
-    enum { ROUNDS = 8 }; /* other threads may be quicker to use what was given back */
+    enum { ROUNDS = 8 }; /* other threads may use the memory that was given back */
     uint32_t class_id = tni_block_class(taken->block);
     bool is_last = false;
     for (uint32_t round = 0;; round++) {
@@ -180,7 +182,7 @@ static int trim_and_retry(struct tn_domain *d, struct tni_thread *thread, uint64
     }
 }
 
-/* No block of the class is free: take one of the next few larger classes. */
+/* No block of the class is free: take a block of one of the next few larger classes. */
 static bool take_larger(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                         uint8_t kind, tni_block *ret_block)
 {
@@ -251,7 +253,7 @@ bool tni_alloc_take_again(struct tn_domain *d, struct tni_thread *thread,
     uint64_t seen = spare->freed;
     _Atomic uint64_t *word = tni_word_of(&d->segment, spare->at);
     struct tni_block_cache *cache = &thread->caches[tni_block_class(block)];
-    uint32_t top = cache->count - 1; /* an empty cache: wraps, and is out of range below */
+    uint32_t top = cache->count - 1; /* wraps if the cache is empty: the next test fails then */
     if (TNI_UNLIKELY(top >= TNI_CACHE_BLOCKS) || TNI_UNLIKELY(cache->id[top] != block.id) ||
         tni_thread_sees_recount(thread) ||
         TNI_UNLIKELY(!try_take_seen(thread, block, word, seen)))
@@ -270,7 +272,7 @@ static void trim_to_watermark(struct tn_domain *d, struct tni_thread *thread)
         tni_alloc_trim(d, thread, keep - keep / 4);
 }
 
-/* The cache is full, or the class is not cached, or another thread lacks blocks or memory. */
+/* Put a block back: the cache is full or missing, or a thread waits for blocks or memory. */
 static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni_thread *thread,
                                                  tni_block block)
 {
@@ -283,7 +285,7 @@ static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni
     } else {
         if (cache->count >= limit) {
             tni_hints_drain(d, class_id, cache,
-                            limit / 2); /* the oldest: the CPU caches have them least */
+                            limit / 2); /* the oldest hints: CPU caches have them least */
             trim_to_watermark(d, thread);
         }
         thread->has_cached = true;
@@ -299,8 +301,7 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
         put_slowly(d, thread, block);
 }
 
-/* ---- a domain's private state --------------------------------------------------------------
- */
+/* ---- a domain's private state ------------------------------------------------------------ */
 
 /* In a forked child: drop the hints that belong to the parent. */
 TNI_AROUND_FORK static void empty_caches(struct tn_domain *d)
@@ -312,7 +313,7 @@ TNI_AROUND_FORK static void empty_caches(struct tn_domain *d)
         for (uint32_t c = 1; d->threads[t].has_cached && c < g->class_count; c++)
             if (d->threads[t].caches[c].count > 0)
                 d->threads[t].caches[c].count = 0;
-    /* fork() does not copy page tables of shared memory: the child has touched nothing yet. */
+    /* fork() does not copy page tables of shared memory: the child has no page mapped yet. */
     tni_os_discard_private(d->mapped, g->total_blocks / 8);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alloc: which blocks are free, and memory behind them.
+ * alloc: finds free blocks, and puts memory behind them.
  *
  * A block is free if its word says FREE. Caches, hints and cursors only tell where to search.
  * So there is no list that a death could leave half changed, and a lost hint only costs a later
@@ -11,7 +11,7 @@
 
 #include "process/process.h"
 
-/* What this room keeps of a domain. */
+/* The part of a struct tn_domain that this room uses. */
 struct tni_alloc_part {
     uint64_t *idle;           /* sums of the spans' words at the last scan; NULL: none yet */
     _Atomic uint64_t idle_ns; /* when the next scan for idle memory is due */
@@ -20,9 +20,9 @@ TNI_PART(alloc, TNI_PART_ALLOC)
 
 enum {
     /*
-     * A status: whether there is room is not known until other threads have finished commits
-     * that they announced. Nothing was taken. The caller gives its thread record back and
-     * retries.
+     * A status: nothing was taken, because it is not known yet whether the quota has room.
+     * Other threads must first finish the commits that they announced. The caller gives its
+     * thread record back and retries.
      */
     TNI_ALLOC_AGAIN = 1,
     /* Memory is committed in chunks. One chunk of an announced commit may count twice. */
@@ -30,8 +30,8 @@ enum {
 };
 
 /**
- * Whether a thread has found no free block in the class. Called after a block of it became
- * FREE: alloc.c, I2.
+ * Whether a thread has found no free block in the class. Called after a block of the class
+ * became FREE: alloc.c, I2.
  */
 static inline bool tni_alloc_was_full(struct tn_domain *domain, uint32_t class_id)
 {
@@ -46,7 +46,7 @@ static inline bool tni_alloc_is_awaited(const struct tn_domain *domain)
             TNI_WAIT_ARMED) != 0;
 }
 
-/** What tni_alloc_take() is to take. */
+/** The block that tni_alloc_take() shall take. */
 struct tni_alloc_request {
     uint64_t bytes;
     uint8_t kind;        /* TNI_KIND_* */
@@ -78,18 +78,18 @@ bool tni_alloc_take_warm(struct tn_domain *domain, struct tni_thread *thread, ui
                          tni_block *ret_block);
 
 /**
- * Take the block in `spare` again, if it is on top of this thread's cache and its word has not
- * changed since this thread freed it: then no thread had the block since, and the memory that
- * was behind it still is.
+ * Take the block in `spare` again, if the block is on top of this thread's cache and its word
+ * has not changed since this thread freed it. Then no thread had the block since, and the block
+ * still has its memory.
  */
 bool tni_alloc_take_again(struct tn_domain *domain, struct tni_thread *thread,
                           const struct tni_spare *spare);
 
-/** Put a block that is FREE into this thread's cache, or publish it if others lack blocks. */
+/** Put a FREE block into this thread's cache, or publish it if other threads lack blocks. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 /**
- * The fast case of tni_alloc_put(): the cache has room and nobody waits. @return false: nothing
- * was done; call tni_alloc_put()
+ * The fast case of tni_alloc_put(): the cache has room and no thread waits. @return false:
+ * nothing was done; call tni_alloc_put()
  */
 static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_thread *thread,
                                       tni_block block)
@@ -106,8 +106,8 @@ static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_threa
     return true;
 }
 /**
- * Publish the hint of a FREE block to all processes. For a block that this process will not
- * need soon. Wakes nobody.
+ * Publish the hint of a FREE block to all processes, if this process will not need the block
+ * soon. Wakes up no thread.
  * @return whether a thread had found no free block of the class, and may be waiting
  */
 bool tni_alloc_publish(struct tn_domain *domain, tni_block block);
@@ -123,21 +123,23 @@ static inline bool tni_alloc_has_memory(const struct tni_segment *segment, tni_b
 /**
  * Record that [0, bytes) of a block of this process may have memory, before memory is put
  * there. If this process dies or fails after that, the next process that takes the block gives
- * back the memory that `committed` does not cover. pre, for this and the next two: the block is
- * committed by itself (span is 1)
+ * back the memory that `committed` does not cover. pre: the block is a span by itself
  */
 void tni_alloc_raise_end(struct tn_domain *domain, tni_block block, uint64_t bytes);
-/** Give back the memory that a block of this process may have beyond `committed`. */
+/**
+ * Give back the memory that a block of this process may have beyond `committed`. pre: the block
+ * is a span by itself
+ */
 void tni_alloc_discard_excess(struct tn_domain *domain, tni_block block);
 /**
- * Record that [0, bytes) of a block of this process now has memory behind it, which is not
- * mapped yet.
+ * Record that [0, bytes) of a block of this process now has memory, which this process has not
+ * mapped yet. pre: the block is a span by itself
  */
 void tni_alloc_set_committed(struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
- * Map [0, bytes) of a block, which has memory there, in large pieces instead of one page fault
- * for each page. Does nothing if this process has touched the block before. pre: the block is
- * committed by itself (span is 1)
+ * Map the memory behind [0, bytes) of a block, in large pieces instead of one page fault for
+ * each page. Does nothing if this process has touched the block before. pre: these bytes have
+ * memory, and the block is a span by itself
  */
 int tni_alloc_map(struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
@@ -149,7 +151,7 @@ int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, u
 /** `bytes` of an announced commit are committed now: subtract them from the announce. */
 void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
-/** Bytes of the objects that blocks of TNI_BACKING_CLASS name. They are not in the arena. */
+/** Bytes of all memory objects and files that blocks of TNI_BACKING_CLASS name. */
 uint64_t tni_alloc_outside_bytes(const struct tni_segment *segment);
 
 /** Arm header->memory_wait and return its value. The caller retries before it sleeps on it. */
@@ -157,13 +159,13 @@ uint32_t tni_alloc_arm(struct tn_domain *domain);
 /** Wake up the threads that wait for memory. */
 void tni_alloc_wake(struct tn_domain *domain);
 
-/** Give free memory back to the system, all but about `keep_bytes`. @return bytes given back */
+/** Give free memory back to the system, except for about `keep_bytes`. @return bytes given */
 uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
                         uint64_t keep_bytes);
 /**
- * Give about `bytes` of free memory back, not more than needed, and none of the block `kept`.
- * For a thread that lacks memory itself: it wakes nobody, because each waiter does the same in
- * each of its tries.
+ * Give about `bytes` of free memory back to the system, not more than needed, and none of the
+ * block `kept`. For a thread that lacks memory itself. Wakes up no other waiter, because each
+ * waiter also calls this function in each of its attempts.
  * @return bytes given back; 0: nothing is free
  */
 uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread,
@@ -180,7 +182,7 @@ void tni_alloc_trim_idle(struct tn_domain *domain);
 /** Publish every hint in this thread record's caches. */
 void tni_alloc_flush(struct tn_domain *domain, struct tni_thread *thread);
 
-/** Let the next search in each class scan all words: a dead process took hints with it. */
+/** Make the next search in each class scan all words: hints were lost with a dead process. */
 void tni_alloc_mark_sweep(struct tn_domain *domain);
 
 /** Register the fork hook. */

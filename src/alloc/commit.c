@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit: put memory behind blocks, within the quota. See alloc.c for the invariants (I3, I4).
- */
+/* commit: puts memory behind blocks, within the quota. Invariants: alloc.c, I3 and I4. */
 #include "alloc/commit.h"
 
 #include "alloc/alloc.h"
 
-enum { ASIDE_FROM_BYTES = 1 << 20 }; /* a commit this large lets fork() go on meanwhile */
+enum { ASIDE_FROM_BYTES = 1 << 20 }; /* fork() may run during a commit of so many bytes */
 
 static tni_block leader(const struct tn_domain *d, tni_block block)
 {
@@ -43,7 +42,7 @@ void tni_alloc_set_committed(struct tn_domain *d, tni_block block, uint64_t byte
     tni_block first = leader(d, block);
     atomic_store_explicit(&tni_desc_at(&d->segment, first)->committed, bytes,
                           memory_order_release);
-    /* The caller wrote through the descriptor: this process has mapped no page of it yet. */
+    /* The caller wrote with a system call: this process has mapped no page of the block yet. */
     clear_touched(d, first);
 }
 
@@ -90,8 +89,9 @@ bool tni_commit_is_there(const struct tn_domain *d, tni_block block, uint64_t by
 struct intents {
     uint64_t granted, asked;
     /*
-     * Bytes that count now and may soon count no more: one chunk of each granted commit, which
-     * may be committed already and so count twice, and memory that is being given back.
+     * Bytes that count against the quota now but may soon not count: one chunk of each granted
+     * commit, which counts twice if it is committed already, and memory that is being given
+     * back.
      */
     uint64_t may_fall;
 };
@@ -147,10 +147,10 @@ static int fail_quota(uint64_t bytes, uint64_t quota)
 }
 
 /*
- * Decide a request. `here` is the committed memory plus this request. The sum may be too large
- * only for the moment: other requests may be refused yet, one chunk of another's commit may
- * count twice, and memory that others are giving back still counts. If there would be room
- * without those, the caller retries.
+ * Grant or refuse a request. `here` is the committed memory plus this request. The sum with the
+ * announces of other threads may be too large only for the moment: other requests may still be
+ * refused, one chunk of another commit may count twice, and memory that other threads are
+ * giving back still counts. If there would be room without these bytes, the caller retries.
  */
 static int check_quota(struct tni_thread *thread, uint64_t here, const struct intents *others,
                        uint64_t quota)
@@ -167,9 +167,9 @@ static int check_quota(struct tni_thread *thread, uint64_t here, const struct in
 }
 
 /*
- * I4: each thread makes its request visible before it sums up. Announces are summed before the
- * committed memory is read: so a chunk that is committed in between counts twice, and never not
- * at all. Of two threads that ask at once, both may be refused; both retry.
+ * Each thread announces its request before it adds up the announces of other threads (I4). It
+ * reads the committed memory after that. So a chunk that is committed in between counts twice;
+ * no chunk is left out. If two threads ask at once, both may be refused; then both retry.
  */
 int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
 {
@@ -178,8 +178,10 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     uint64_t committed = 0, here;
     struct intents others;
 
-    /* A request that can never be granted is not announced, since it would make others retry.
-     * missing_bytes is 0 for it, since giving memory back would not help. */
+    /*
+     * Do not announce a request that can never be granted: it would make other threads retry.
+     * Leave missing_bytes 0: giving memory back would not help.
+     */
     thread->missing_bytes = 0;
     if (bytes > quota)
         return fail_quota(bytes, quota);
@@ -211,7 +213,7 @@ void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes)
 {
     _Atomic uint64_t *intent = &thread->announce->commit_bytes;
     uint64_t seen = atomic_load_explicit(intent, memory_order_relaxed);
-    atomic_store(intent, seen - TNI_MIN(bytes, seen)); /* must not wrap if it was damaged */
+    atomic_store(intent, seen - TNI_MIN(bytes, seen)); /* must not wrap, even if damaged */
 }
 
 void tni_alloc_quota_end(struct tni_thread *thread)
@@ -220,8 +222,8 @@ void tni_alloc_quota_end(struct tni_thread *thread)
 }
 
 /*
- * Commit one chunk. fork() may go on meanwhile: the announce stays, and the block has no hold
- * yet that a child could inherit.
+ * Commit one chunk. A fork() may run meanwhile: the announce stays, and the block has no hold
+ * yet, so a child cannot inherit one.
  */
 static int populate(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 {
@@ -234,8 +236,8 @@ static int populate(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 }
 
 /*
- * Another process committed the memory: map it here with one call for each chunk, instead of
- * one page fault for each page.
+ * Map memory that another process committed, with one call for each chunk instead of one page
+ * fault for each page.
  */
 static int map_chunks(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 {
@@ -247,8 +249,8 @@ static int map_chunks(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 }
 
 /*
- * Commit [have, need) of a block, chunk by chunk. pre: the quota was asked. I3, I4: a chunk is
- * first recorded in `committed`, and then subtracted from the announce.
+ * Commit [have, need) of a block, chunk by chunk. Each chunk is first added to `committed`, and
+ * then subtracted from the announce (I3, I4). pre: tni_alloc_quota_begin() granted the bytes
  */
 static int commit_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block first,
                          uint64_t have, uint64_t need)
@@ -280,7 +282,7 @@ static int commit_large(struct tn_domain *d, struct tni_thread *thread, tni_bloc
 
     have = TNI_MIN(tni_align_up(have, page_bytes), need);
     if (have < need) {
-        /* Before the quota counts the committed memory, of which this is a part. */
+        /* Discard unneeded memory of the block first: it would count against the quota, too. */
         tni_alloc_discard_excess(d, block);
         bool has_none = tni_commit_end(d, block) == 0;
         if ((status = tni_alloc_quota_begin(d, thread, need - have)) != 0)
@@ -289,7 +291,7 @@ static int commit_large(struct tn_domain *d, struct tni_thread *thread, tni_bloc
         status = commit_chunks(d, thread, block, have, need);
         tni_alloc_quota_end(thread);
         if (status != 0) {
-            thread->missing_bytes = UINT64_MAX; /* the machine lacks an unknown amount */
+            thread->missing_bytes = UINT64_MAX; /* it is unknown how much the machine lacks */
             return status;
         }
         *ret_is_zero = has_none;
@@ -316,9 +318,9 @@ static int commit_pages(const struct tn_domain *d, tni_block first, uint64_t pag
 }
 
 /*
- * I3. Set the bits of `pages`, which this thread has committed. `own` are the pages of its own
- * block, which nobody can discard. If the span has been trimmed since `seen` was read, the
- * other pages may be gone again, so only the bits of `own` are set.
+ * Set the bits of `pages`, which this thread has committed (I3). `own` are the pages of this
+ * thread's block, which no other thread can discard. If the span was trimmed after the caller
+ * read `seen`, the other pages may have no memory any more, so only the bits of `own` are set.
  */
 static void record_pages(_Atomic uint64_t *committed, uint64_t seen, uint64_t pages,
                          uint64_t own)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit: memory behind blocks, and the quota. Inside the room alloc. */
+/* commit: puts memory behind blocks, within the quota. Private to the room alloc. */
 #ifndef TNI_ALLOC_COMMIT_H
 #define TNI_ALLOC_COMMIT_H
 
@@ -8,8 +8,9 @@
 /** Whether [0, bytes) of the block has memory that this process has touched. */
 bool tni_commit_is_there(const struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
- * Whether all pages of the block's span have memory that this process has touched. A quick
- * test that is true for most spans of several blocks, and false for blocks committed alone.
+ * Whether all pages of the block's span have memory that this process has touched. This quick
+ * test is true for most spans of several blocks, and false for a block that is a span by
+ * itself.
  */
 static inline bool tni_commit_is_whole(const struct tn_domain *domain, tni_block block)
 {
@@ -30,14 +31,14 @@ static inline bool tni_commit_is_done(const struct tn_domain *domain, tni_block 
 
 /**
  * Put memory behind [0, bytes) of a block that this thread announces.
- * @return as of tni_alloc_quota_begin()
+ * @return the results of tni_alloc_quota_begin()
  */
 int tni_commit(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
                uint64_t bytes, bool *ret_is_zero);
 
 /**
- * Of a block that is committed by itself: it has no memory from this offset on. Between
- * tni_segment_committed() and this offset it may have some.
+ * The offset from which on a block has no memory. Between tni_segment_committed() and this
+ * offset the block may have memory. pre: the block is a span by itself
  */
 static inline uint64_t tni_commit_end(const struct tn_domain *domain, tni_block block)
 {
@@ -57,12 +58,13 @@ static inline bool tni_alloc_is_free(const struct tn_domain *domain, tni_block b
     return tni_word_state(word) == TNI_BLOCK_FREE && tni_word_count(word) == 0;
 }
 
-/** Bytes of one span, which are committed together. */
+/** The bytes of a span, which are committed together. */
 uint64_t tni_commit_span_bytes(const struct tn_domain *domain, uint32_t class_id);
 
 /**
  * Announce that this thread is giving up to `bytes` back to the system, so that a thread that
- * lacks them retries instead of failing. The caller ends it with tni_alloc_quota_end().
+ * lacks memory retries instead of failing. The caller ends the announce with
+ * tni_alloc_quota_end().
  */
 void tni_commit_give(struct tni_thread *thread, uint64_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hints: where to search for free blocks, and the wake-up of threads that wait for memory.
+ * hints: keeps hints where free blocks are, and wakes up threads that wait for memory.
  *
  * A hint is one bit for each block. Each class has a cursor at which the next search begins. A
  * hint may be wrong in both directions: the word of the block decides (alloc.c, I1, I2).
@@ -47,7 +47,7 @@ static void publish(struct tn_domain *d, const uint32_t *ids, uint32_t count)
     }
 }
 
-/* Search hints of a class from its cursor on, and take up to `want`. @return how many */
+/* Search the hints of a class from its cursor on, and take up to `want`. @return how many */
 static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t want,
                             uint32_t *ret_ids)
 {
@@ -66,7 +66,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
         _Atomic uint64_t *hints = tni_hints_at(&d->segment, c->base + w * 64);
         uint64_t seen = atomic_load_explicit(hints, memory_order_relaxed);
         if (w == words - 1 && frontier % 64 != 0)
-            seen &= (UINT64_C(1) << (frontier % 64)) - 1; /* a hint beyond it is damage */
+            seen &= (UINT64_C(1) << (frontier % 64)) - 1; /* hints at and above it are damage */
         if (seen == 0)
             continue;
         uint64_t taken = seen;
@@ -87,7 +87,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
     return count;
 }
 
-/* I2: scan the words of a class, and publish a hint of every FREE block. @return how many */
+/* Scan the words of a class, and publish a hint of every FREE block (I2). @return how many */
 static uint32_t sweep(struct tn_domain *d, uint32_t class_id)
 {
     uint32_t frontier = tni_frontier(&d->segment, class_id), found = 0;
@@ -182,8 +182,8 @@ void tni_alloc_mark_sweep(struct tn_domain *d)
     for (uint32_t c = 1; c < d->segment.geometry.class_count; c++) {
         struct tni_class *shared = tni_class_at(&d->segment, c);
         atomic_store(&shared->sweep, 1);
-        atomic_store(&shared->full, 0); /* a process may have died after it freed a block and
-                                           before it cleared `full` */
+        atomic_store(&shared->full, 0); /* a process that freed a block may have died before it
+                                           cleared `full` */
     }
 }
 

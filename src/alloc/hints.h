@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hints: the hints of free blocks. For alloc.c and trim.c. Inside the room alloc. */
+/* hints: the hints of free blocks, for alloc.c and trim.c. Private to the room alloc. */
 #ifndef TNI_ALLOC_HINTS_H
 #define TNI_ALLOC_HINTS_H
 
@@ -14,9 +14,9 @@ static inline uint32_t tni_hints_cached(const struct tn_domain *domain, uint32_t
 }
 
 /**
- * Fill an empty cache with published hints, or if there are none with blocks above the
- * frontier.
- * @return how many
+ * Fill an empty cache with published hints. If there are none, fill it with blocks above the
+ * frontier, which were never used.
+ * @return how many hints the cache has now
  */
 uint32_t tni_hints_refill(struct tn_domain *domain, uint32_t class_id,
                           struct tni_block_cache *cache);
@@ -29,8 +29,9 @@ void tni_hints_drain(struct tn_domain *domain, uint32_t class_id, struct tni_blo
 void tni_alloc_note_taken(struct tn_domain *domain, uint64_t bytes);
 
 /**
- * Undo a take: release the reference of a block that has no record yet. pre: announced
- * @return as of tni_alloc_publish()
+ * Undo a take: release the reference of a block that has no record yet. pre: this thread
+ * announces the block
+ * @return the result of tni_alloc_publish()
  */
 bool tni_alloc_untake(struct tn_domain *domain, tni_block block);
 

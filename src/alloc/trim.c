@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trim: give free memory back to the system, the largest blocks first. Of a span of small
- * blocks, each page in which every block is free goes back.
+ * trim: gives free memory back to the system, that of the largest blocks first. From a span of
+ * small blocks, each page in which every block is free is given back.
  *
  * A trim takes all blocks in the pages under one announce, so that no thread gets such a block
  * while its pages are discarded. A death leaves announced blocks without a record, which the
@@ -14,8 +14,8 @@
 static const tni_block none = {0};
 
 /*
- * The pages of a span that have memory and in which every block is free. For a block that is
- * committed by itself: 1 if it is free and has memory.
+ * The pages of a span that have memory and in which every block is free, a bit each. For a
+ * block that is a span by itself: 1 if the block is free and has memory.
  */
 static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t count)
 {
@@ -30,14 +30,14 @@ static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t 
         tni_block block = {first.id + (uint32_t)i};
         if (tni_alloc_is_free(d, block))
             continue;
-        /* Continue with the first block of the next page that this block is not in. */
+        /* Go on with the block that has the first byte behind the last page of this block. */
         pages &= ~tni_block_pages(g, block);
         i = tni_align_up((i + 1) * size_bytes, g->page_bytes) / size_bytes - 1;
     }
     return pages;
 }
 
-/* Free the blocks again. A thread that found no block of the class meanwhile may be asleep. */
+/* Free the blocks again, and wake up threads that found no block of the class meanwhile. */
 static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
     bool was_full = false;
@@ -47,7 +47,7 @@ static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
         tni_alloc_wake(d);
 }
 
-/* Take every block of a span, or none. */
+/* Take every block of a part of a span, or take none. */
 static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -64,8 +64,8 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
 }
 
 /*
- * Discard up to `enough` bytes at the end of a block, so that the next taker finds its
- * beginning with memory. Memory beyond `committed` goes first. pre: this thread has taken the
+ * Discard up to `enough` bytes at the end of a block, so that the beginning of the block keeps
+ * its memory. Memory beyond `committed` is discarded first. pre: this thread has taken the
  * block
  */
 static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enough)
@@ -76,20 +76,20 @@ static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enoug
     uint64_t end = tni_commit_end(d, block);
     uint64_t keep = end > enough ? (end - enough) & ~(page_bytes - 1) : 0;
     keep = TNI_MIN(keep, had);
-    atomic_store(&desc->committed, keep); /* alloc.c I3: before the discard */
+    atomic_store(&desc->committed, keep); /* must come before the discard: alloc.c I3 */
     TNI_KILL_POINT("trim_begun");
     if (end > keep && tni_segment_discard(&d->segment, block, keep, end - keep) != 0) {
         atomic_store(&desc->committed, had);
         return 0;
     }
-    atomic_store(&desc->memory_end, keep); /* I3: after the discard */
+    atomic_store(&desc->memory_end, keep); /* must come after the discard: I3 */
     return end - keep;
 }
 
 /*
  * Discard `count` pages of a span, from page `from` on. pre: this thread has taken every block
- * in them
- * @return bytes of the pages whose bit was set: others may have discarded some before
+ * in these pages
+ * @return bytes of the pages whose bit was set: other threads may have discarded some before
  */
 static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t from,
                               uint32_t count)
@@ -98,7 +98,7 @@ static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t fro
     _Atomic uint64_t *committed = &tni_desc_at(&d->segment, first)->committed;
     uint64_t pages = ((UINT64_C(1) << count) - 1) << from, seen = atomic_load(committed);
     bool is_whole = count * page_bytes == tni_commit_span_bytes(d, tni_block_class(first));
-    /* alloc.c I3: before the discard. The flag tells a thread that is committing the span. */
+    /* Clear the bits before the discard, and tell threads that commit the span (alloc.c I3). */
     while (!atomic_compare_exchange_weak(committed, &seen,
                                          is_whole ? 0 : (seen & ~pages) | TNI_SPAN_TRIMMED))
         ;
@@ -121,7 +121,7 @@ struct part {
     uint32_t blocks;
     tni_block first;      /* the span's first block */
     uint32_t from, count; /* pages, in a span of several blocks */
-    uint64_t enough;      /* most bytes, of a block that is committed by itself */
+    uint64_t enough;      /* how many bytes at most, if the block is a span by itself */
 };
 
 static uint64_t trim_part(struct tn_domain *d, struct tni_thread *thread,
@@ -168,7 +168,7 @@ static uint64_t trim_run(struct tn_domain *d, struct tni_thread *thread, tni_blo
     return trim_part(d, thread, &part);
 }
 
-/* Called for a span whose `pages` are free. @return bytes that it can give, or gave, back */
+/* Called for a span whose `pages` are free. @return bytes that can be, or were, given back */
 typedef uint64_t span_fn(struct tn_domain *, struct tni_thread *, tni_block, uint64_t pages,
                          uint64_t enough);
 
@@ -200,7 +200,7 @@ static uint64_t trim_span(struct tn_domain *d, struct tni_thread *thread, tni_bl
     return freed;
 }
 
-/* The pages of `block`, in the form of free_pages(). */
+/* The pages of `block`, a bit each, as free_pages() has them. */
 static uint64_t own_pages(const struct tn_domain *d, tni_block block)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -209,7 +209,7 @@ static uint64_t own_pages(const struct tn_domain *d, tni_block block)
 
 /*
  * Call `each` for spans, largest blocks first, until the sum of its results reaches `enough`.
- * The pages of `kept` stay.
+ * The pages of the block `kept` keep their memory.
  */
 static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, uint64_t enough,
                               span_fn *each, tni_block kept)
@@ -255,7 +255,7 @@ uint64_t tni_alloc_trim_some(struct tn_domain *d, struct tni_thread *thread, uin
 
 /* ---- by age ------------------------------------------------------------------------------ */
 
-/* The sum of a span's words. It changes with each word, because a word's version only rises. */
+/* The sum of a span's words. If any word changes, the sum changes: versions only rise. */
 static uint64_t sum_words(const struct tn_domain *d, tni_block first)
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
@@ -281,7 +281,7 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
     }
     if (c->span != 1)
         return trim_span(d, thread, first, pages, most);
-    /* Stop after `most` bytes: another thread may use the block and commit what goes back. */
+    /* Stop after `most` bytes: another thread may take the block and commit it again. */
     while (part != 0 && freed < most && free_pages(d, first, 1) != 0) {
         part = trim_span(d, thread, first, pages, PIECE_BYTES);
         freed += part;
@@ -289,7 +289,7 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
     return freed;
 }
 
-/* @return whether a scan is due, and this thread does it */
+/* Begin a scan for idle memory, if it is due. @return whether this thread does the scan */
 static bool begin_idle(struct tn_domain *d)
 {
     uint64_t now_ns = tni_os_now_ns(), due_ns = atomic_load(&tni_alloc_part(d)->idle_ns),
@@ -309,7 +309,7 @@ static bool begin_idle(struct tn_domain *d)
 
 void tni_alloc_trim_idle(struct tn_domain *d)
 {
-    enum { SHARE = 200 }; /* the pause after a scan is 200 times as long as it, at most 30 s */
+    enum { SHARE = 200 }; /* the pause after a scan is 200 times the scan, at most 30 s */
     if (!begin_idle(d))
         return;
     uint64_t begun_ns = tni_os_now_ns();

@@ -12,8 +12,11 @@ static bool is_unfinished(const struct tn_domain *d, uint32_t at)
     return local != TNI_LOCAL_BUSY && (local & TNI_LOCAL_UNFINISHED) != 0;
 }
 
-/* Leave out the holds of unfinished blocks (I6). @param bits  64 adjacent holds @return the
- * rest */
+/*
+ * Leave out the holds of unfinished blocks (I6).
+ * @param bits  64 adjacent holds
+ * @return those that the child gets
+ */
 static uint64_t without_unfinished(struct tn_domain *d, uint32_t at, uint64_t bits)
 {
     for (uint64_t left = bits; left != 0; left &= left - 1) {
