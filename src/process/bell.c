@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bell: the descriptor that a process polls, and how others make it readable.
+ * bell: makes the descriptor that a process polls, and makes the descriptors of others
+ * readable.
  *
  * Nouns: bell (a socket that other processes of the same network namespace ring by its number),
  * watch (a descriptor that becomes readable when any process writes to the control segment).
  * I1  A ringer tries the bell first. It writes to the control segment only if the bell's number
- *     does not exist in the ringer's network namespace. Such a write wakes every member that
- *     watches; the others find nothing in their queues.
- * I2  The kernel removes both with their last descriptor, so a dead process leaves a number
- *     that rings nothing. A ringer that is killed before it has rung leaves bell_fd_armed set,
- *     so the next ringer rings: see ring_descriptor() in the room object.
+ *     does not exist in the ringer's network namespace. Such a write wakes up every member that
+ *     has a watch; those that were not meant find nothing in their queues.
+ * I2  The kernel removes bell and watch with their last descriptor. So a dead process leaves
+ *     only a number, and a ring of that number has no effect. A ringer that is killed before it
+ *     has rung leaves bell_fd_armed set, so the next ringer rings: see ring_descriptor() in the
+ *     room object.
  * I3  A polling process sleeps until another process rings. If all members poll, only tenond
- * reclaims dead processes and rings for them. So the descriptor also becomes readable when
- * tenond ends; the process that then clears the descriptor starts another tenond, which rings
- * all members, and they poll the new one. The new tenond may be killed before it rings:
- *     therefore a timer makes the descriptor readable for as long as no tenond lives.
+ *     reclaims dead processes and rings for them. So the descriptor also becomes readable when
+ *     tenond ends. The process that then clears the descriptor starts another tenond. That
+ *     tenond rings all members, and their descriptors then follow it. It may be killed before
+ *     it rings, so a timer makes the descriptor readable again and again while no tenond runs.
  */
 #include <stddef.h>
 
@@ -23,8 +25,7 @@
 #include "process/process.h"
 
 enum { MAKING = -2, NONE = -1 };
-/* While no tenond lives, a polling process checks again after at least and at most this time.
- */
+/* While no tenond runs, a polling process checks again after a time between these two. */
 #define LOOK_AGAIN_NS UINT64_C(200000000)
 #define LOOK_MOST_NS  UINT64_C(1000000000)
 
@@ -69,9 +70,9 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
 }
 
 /*
- * A timer for the next check that a tenond lives. It is never due at once, so that a process
- * does not spin where no tenond can be started. survive_ns may lie minutes ahead if it was set
- * while a tenond lived: the timer is due after LOOK_MOST_NS at the latest.
+ * Open a timer for the next check whether a tenond runs. The timer is never due at once, so
+ * that a process does not spin where no tenond can be started. survive_ns may lie minutes ahead
+ * if it was set while a tenond ran; the timer is due after LOOK_MOST_NS at the latest.
  */
 static int open_timer(struct tn_domain *d)
 {
@@ -85,8 +86,9 @@ static int open_timer(struct tn_domain *d)
 }
 
 /*
- * I3. @return a process descriptor of the live tenond; a timer if no tenond lives; NONE if the
- * kernel offers neither, or if the tenond is in another pid namespace
+ * Open a descriptor that becomes readable once this process must check for a tenond (I3).
+ * @return a process descriptor of the tenond that runs; a timer if none runs; NONE if the
+ * kernel has no such descriptors, or if the tenond is in another pid namespace
  */
 static int open_tenond(struct tn_domain *d)
 {
@@ -99,7 +101,7 @@ static int open_tenond(struct tn_domain *d)
     if (tni_process_is_here(s, seat) &&
         tni_os_process_open(atomic_load(&tni_seat_at(s, seat)->pid), &fd) != 0)
         fd = NONE;
-    /* Checked after the descriptor was opened: so the pid was not another process's by then. */
+    /* Check after opening: if tenond still runs, its pid was not reused before the opening. */
     if (tni_process_who_runs(s, manager))
         return fd;
     tni_os_close(fd);
@@ -168,7 +170,7 @@ int tni_process_bell_open(struct tn_domain *d, int *ret_fd)
             *ret_fd = fd;
             return 0;
         }
-        tni_os_back_off(tries); /* another thread is making it */
+        tni_os_back_off(tries); /* another thread is making the descriptor */
     }
     uint64_t number;
     int fd = NONE;

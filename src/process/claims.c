@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* claims: claims on shared tables. One thread of one process has a claim at a time. */
+/* claims: takes claims on shared tables. One thread of one process has a claim at a time. */
 #include "process/fork.h"
 
 /* Whether the owner of a claim may still release it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * domain: the private struct of a domain, and of a thread at work in it. Part of the door
- * process.h; other rooms include that.
+ * domain: the private structs of a domain and of a thread record. Part of the door process.h:
+ * other rooms include process.h, not this header.
  */
 #ifndef TNI_PROCESS_DOMAIN_H
 #define TNI_PROCESS_DOMAIN_H
@@ -13,8 +13,8 @@
 enum { TNI_CACHE_BLOCKS = 64, TNI_FORK_HOOKS = 6 };
 
 /*
- * Blocks of one class that threads with this thread record freed or fetched. They are hints: a
- * process may lose them without harm.
+ * Free blocks of one class, which threads with this thread record freed or fetched. The entries
+ * are hints: a process may lose them without harm.
  */
 struct tni_block_cache {
     uint32_t count;
@@ -22,22 +22,22 @@ struct tni_block_cache {
 };
 
 /*
- * The head of a private object that has ended and whose memory is kept for the next object. The
- * room tensor keeps its objects in this way, a few for each thread record.
+ * The head of a private struct that has ended and whose memory is kept for the next struct. The
+ * room tensor keeps its storages in this way, a few for each thread record.
  */
 struct tni_spare {
     struct tni_spare *next;
-    uint64_t freed;  /* by ref: the word that the object's block had when it was freed */
-    tni_block block; /* the block that the object had; 0: this thread freed none with it */
+    uint64_t freed;  /* written by the room ref: the block's word when the block was freed */
+    tni_block block; /* the block that the struct had; 0: this thread freed no block with it */
     uint32_t at;     /* the block's position */
 };
 enum { TNI_SPARES = 16 };
 
 /*
- * A thread record: one announce of the seat, and what is private to the thread that has taken
- * the record. A thread takes a record for the length of one operation and gives it back.
- * Threads contend for `busy` and `aside` only. A record does not belong to one thread for ever,
- * because threads come and go, and 32 records must serve all of them.
+ * A thread record: one announce of the seat, and private data of the thread that has taken the
+ * thread record. A thread takes a thread record for the length of one operation and gives it
+ * back. Threads contend only for `busy` and `aside`. No thread keeps a thread record for ever,
+ * because threads come and go, and all of them share 32 thread records.
  */
 struct tni_thread {
     _Alignas(TNI_CACHE_LINE) _Atomic uint32_t busy;
@@ -49,7 +49,7 @@ struct tni_thread {
     struct tni_spare *spares; /* freed with the domain */
     uint32_t spare_count;
     uint64_t missing_bytes; /* alloc: how much memory the last commit lacked */
-    bool has_cached;        /* false: neither this process nor a parent ever wrote `caches` */
+    bool has_cached;        /* false: neither this process nor an ancestor wrote `caches` */
     uint8_t last_on_ring;   /* TNI_PUSHED or TNI_POPPED: the last operation on a queue */
     /* TNI_ASIDE_*: whether the thread that has the record is in a long system call. */
     _Atomic uint32_t aside;
@@ -59,19 +59,19 @@ enum { TNI_ASIDE_NOT = 0, TNI_ASIDE = 1, TNI_ASIDE_FORKING = 2 };
 struct tn_domain;
 struct tn_object;
 
-/* What a room above does around fork(), and when a domain is freed. NULL: nothing. */
+/* Functions of a room that run around fork(), and when a domain is freed. NULL: none. */
 struct tni_fork_hooks {
     /*
-     * In the parent, before fork(): write what the child will own. `child` is the child's seat,
-     * whose state is JOINING.
+     * In the parent, before fork(): write the child's holds and other records. `child` is the
+     * child's seat, whose state is JOINING.
      */
     int (*prepare)(struct tn_domain *domain, uint32_t child);
-    /* Around fork(), while no other thread has a record: take and release the room's locks. */
+    /* Around fork(), while no other thread has a thread record: take and release the locks. */
     void (*lock)(struct tn_domain *domain);
     void (*unlock)(struct tn_domain *domain, bool in_child);
-    /* In the child, after domain->seat is set: drop what belongs to the parent. */
+    /* In the child, after domain->seat is set: drop all state that belongs to the parent. */
     void (*child)(struct tn_domain *domain);
-    /* The domain is being freed: unmap and free what the room made in its part. */
+    /* When the domain is freed: unmap and free the memory to which the room's part points. */
     void (*free)(struct tn_domain *domain);
 };
 
@@ -89,8 +89,7 @@ enum {
 
 struct tn_domain {
     struct tni_segment segment;
-    uint32_t
-        seat; /* TNI_NO_SEAT: the domain is closed, or this is a forked child without one */
+    uint32_t seat; /* TNI_NO_SEAT: the domain is closed, or a forked child got no seat */
     uint32_t incarnation;
     uint64_t who;                 /* tni_who(seat, incarnation) */
     void *witness;                /* of this incarnation of the seat; NULL: none */
@@ -107,11 +106,11 @@ struct tn_domain {
      * once the domain is closed, one for each local reference that is left.
      */
     _Atomic uint64_t keepers;
-    struct tn_domain *next; /* the next one in the list of this process's domains */
+    struct tn_domain *next; /* in the list of this process's domains */
 
     /* Private tables for the rooms above. They are sparse: an untouched page costs nothing. */
     _Atomic uint32_t *local;                   /* [blocks], by position: local references */
-    _Atomic uint32_t local_limit[TNI_CLASSES]; /* of `local`: one above the highest not 0 */
+    _Atomic uint32_t local_limit[TNI_CLASSES]; /* `local` is 0 from this block of a class on */
     _Atomic uint64_t *mapped;  /* a bit for each block: this process touched its memory */
     _Atomic uint32_t *roles;   /* [objects], see struct tn_object */
     bool is_empty_in_children; /* fork() empties `mapped`, `roles` and all caches */
@@ -119,9 +118,9 @@ struct tn_domain {
     /* Functions that rooms above registered. */
     struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
     uint32_t hook_count;
-    /* Do now and then what tenond would do, in case it is gone. May be NULL. */
+    /* Do the work of tenond, in case tenond has died. Called now and then. May be NULL. */
     void (*survive)(struct tn_domain *domain);
-    _Atomic uint64_t survive_ns; /* when that is due again */
+    _Atomic uint64_t survive_ns; /* when survive() is due again */
     /*
      * Called when a table or the memory is full: reclaim what dead processes or expired tickets
      * hold, or wait up to 50 ms for the process that is doing so.
@@ -129,11 +128,11 @@ struct tn_domain {
      * the caller has no thread record and no claim. May be NULL.
      */
     bool (*relieve)(struct tn_domain *domain);
-    _Atomic uint64_t relieve_ns; /* not called again before this time */
+    _Atomic uint64_t relieve_ns; /* relieve() is not called again before this time */
 
-    _Atomic int poll_fd; /* -1 until the program asks for it; see bell.c */
+    _Atomic int poll_fd; /* -1 until the program asks for the descriptor; see bell.c */
     struct {
-        bool is_there; /* poll_fd is an epoll descriptor over the three below */
+        bool is_there; /* poll_fd is an epoll descriptor over the three descriptors below */
         int fd, watch_fd;
         _Atomic int tenond_fd; /* readable once this process must check that a tenond lives */
     } bell; /* written by the thread that makes poll_fd, before other threads see poll_fd */
@@ -141,10 +140,10 @@ struct tn_domain {
     /* Valid from fork_prepare() until fork() returns. */
     uint64_t child_word;    /* the word that the child must find in its seat */
     void *child_witness;    /* NULL: none */
-    char child_reason[160]; /* why a child has no seat */
+    char child_reason[160]; /* why a forked child got no seat */
     uint32_t child_seat;
 
-    /* One struct for each room above, with what that room keeps of the domain: TNI_PART(). */
+    /* One struct for each room above, for that room's private state: TNI_PART(). */
     _Alignas(TNI_CACHE_LINE) uint8_t parts[TNI_PARTS][TNI_PART_BYTES];
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * domains: the list of all domains of this process, and how a child drops its parent's seats.
+ * domains: keeps the list of all domains of this process, and drops a parent's seats in a
+ * child.
  */
 #include <stdio.h>
 
@@ -21,7 +22,7 @@ void tni_fork_note_reason(struct tn_domain *d, const char *why)
 void tni_fork_drop_seat(struct tn_domain *d, const char *reason)
 {
     d->seat = TNI_NO_SEAT;
-    d->witness = NULL; /* the kernel does not map it in a child */
+    d->witness = NULL; /* the kernel does not map the witness in a child */
     if (reason != NULL)
         tni_fork_note_reason(d, reason);
     tni_process_bell_close(d);
@@ -42,8 +43,8 @@ void tni_fork_unlock_rooms(struct tn_domain *d, bool in_child)
 }
 
 /*
- * The parent's other threads do not exist here, and what they were doing never ends here: locks
- * and thread records are reset, also those that a thread of the parent had.
+ * The threads of the parent do not exist in this child, and so cannot end their operations. So
+ * all locks and thread records are reset.
  */
 void tni_process_drop_parent_seats(void)
 {

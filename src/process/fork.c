@@ -2,16 +2,16 @@
 /*
  * fork: the handlers that run before and after fork(). See process.c, I3.
  *
- * Before fork() the parent takes a seat for the child, in the parent's own name (I3), and has
- * every room write the child's holds there. So no hold is written for a block that the parent,
- * which goes on running, has already released. After fork() the parent drops its mapping of the
- * child's witness. From then on only the child has it, so the seat counts as dead when the
- * child is gone, or when fork() failed and there is no child. The parent does not wait for the
+ * Before fork() the parent takes a seat for the child, in the parent's own name (I3), and every
+ * room writes the child's holds there. If the child wrote its holds itself, the parent could
+ * release a block before that. After fork() the parent drops its mapping of the child's
+ * witness. From then on only the child has the witness, so the seat counts as dead when the
+ * child has ended, or when fork() failed and no child exists. The parent does not wait for the
  * child.
  *
- * Without a witness nobody could tell whether the child lives: the parent waits on a pipe until
- * the child has written its own pid into the seat, or is known not to exist; then the parent
- * marks the seat as nobody's (disown_unwitnessed()).
+ * Without a witness no process could tell whether the child lives. So the parent waits on a
+ * pipe until the child has written its own pid into the seat. If the pipe shows that no child
+ * exists, the parent marks the seat with TNI_SEAT_NOBODY (disown_unwitnessed()).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static void note_full(struct tn_domain *d)
 
 /*
  * Take a seat for the child in one domain. pre: the handler has not taken the thread records
- * yet, because reclaiming needs one
+ * yet, because reclaiming needs a thread record
  */
 static void claim_for_child(struct tn_domain *d, const struct tni_os_process *self)
 {
@@ -96,8 +96,8 @@ static void claim_for_child(struct tn_domain *d, const struct tni_os_process *se
     TNI_KILL_POINT("fork_seat_claimed");
     if (claim.witness == NULL && fork_pipe[0] < 0 && tni_os_pipe(fork_pipe) != 0) {
         /*
-         * Without a witness and without a pipe, nobody could tell the seat of a live child from
-         * that of a failed fork(). No hold is written for the child yet: free the seat again.
+         * Without a witness and without a pipe, no process could tell the seat of a live child
+         * from the seat of a failed fork(). Free the seat: it has no holds yet.
          */
         tni_fork_note_reason(d, tn_error_detail());
         uint64_t word = claim.word,
@@ -111,7 +111,7 @@ static void claim_for_child(struct tn_domain *d, const struct tni_os_process *se
     d->child_witness = claim.witness;
 }
 
-/* Have each room write into the child's seat what the child will own. */
+/* Call each room's hook that writes the child's holds and other records. */
 static void prepare_child_seat(struct tn_domain *d)
 {
     char label[TNI_LABEL_BYTES];
@@ -126,8 +126,9 @@ static void prepare_child_seat(struct tn_domain *d)
 }
 
 /*
- * Take a thread record for the duration of fork(). @return true: it was free, or the thread
- * that has it is in a long system call and will wait at its end until fork() has ended
+ * Take a thread record for the duration of fork(). @return true: the thread record was free, or
+ * the thread that has it is in a long system call, and waits after that call until fork() has
+ * ended
  */
 static bool fork_may_pass(struct tni_thread *thread)
 {
@@ -142,10 +143,10 @@ static bool is_aside(const struct tni_thread *thread)
     return atomic_load_explicit(&thread->aside, memory_order_relaxed) == TNI_ASIDE_FORKING;
 }
 
-/* Wait until every thread's operation has ended, so that the child inherits no half of one. */
+/* Wait until every thread has ended its operation: the child could not end it. */
 static void stop_threads(struct tn_domain *d)
 {
-    bool has_own = false; /* the handler needs one record that is free, to announce with */
+    bool has_own = false; /* the handler needs one free thread record, to announce with it */
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_thread *thread = &d->threads[t];
         if (t == TNI_THREADS - 1 && !has_own) {
@@ -172,10 +173,10 @@ static bool is_unwitnessed(const struct tn_domain *d)
 }
 
 /*
- * fork() seems to have failed. Mark the seat UNBORN: with that flag and no pid, the reaper
- * counts no death. If there is a child after all, it writes its pid into the seat. pre: nobody
- * reclaims the seat yet, since it names this process or this process still has its witness; if
- * there is no witness, it is known that no child exists.
+ * Set UNBORN in the child's seat, because fork() seems to have failed. For a seat with that
+ * flag and no pid, the reaper counts no death. If a child exists after all, it writes its pid
+ * into the seat. pre: no process reclaims the seat yet, since it names this process or this
+ * process still has its witness; if there is no witness, it is known that no child exists
  */
 static void mark_unborn(struct tn_domain *d)
 {
@@ -191,8 +192,8 @@ static void mark_unborn(struct tn_domain *d)
 }
 
 /*
- * If the seat still waits for a child, no child exists: write NOBODY into its word, so that it
- * counts as dead. If the word has changed, the child or a reaper has the seat.
+ * Called when no child exists: if the seat still waits for a child, write NOBODY into its word,
+ * so that the seat counts as dead. If the word has changed, the child or a reaper has the seat.
  */
 static void disown_unwitnessed(struct tn_domain *d)
 {
@@ -203,7 +204,7 @@ static void disown_unwitnessed(struct tn_domain *d)
     atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
 }
 
-/* Take the child's seats. pre: as of claim_for_child() */
+/* Take a seat for the child in each domain. pre: the precondition of claim_for_child() */
 static void claim_seats(void)
 {
     struct tni_os_process self;
@@ -240,7 +241,7 @@ TNI_AROUND_FORK static void fork_prepare(void)
 static void release_thread(struct tni_thread *thread, bool in_child)
 {
     if (!in_child && is_aside(thread)) {
-        /* pairs with the acquire in tni_thread_come_back() */
+        /* This release pairs with the acquire in tni_thread_come_back(). */
         atomic_store_explicit(&thread->aside, TNI_ASIDE, memory_order_release);
         tni_os_wake(&thread->aside, INT32_MAX);
         return;
@@ -274,16 +275,16 @@ TNI_AROUND_FORK static void fork_parent(bool seems_failed)
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
         if (seems_failed)
             mark_unborn(d);
-        /* fork() failed, or the child was killed early, or it could not take the seat. */
+        /* fork() failed, or the child was killed early or could not take the seat. */
         disown_unwitnessed(d);
-        tni_os_witness_drop(d->child_witness); /* from now on only the child has it */
+        tni_os_witness_drop(d->child_witness); /* from now on only the child has the witness */
         d->child_witness = NULL;
     }
     release_threads(false);
     tni_domains_unlock();
 }
 
-/* I3. From the CAS on, the seat belongs to this process for as long as it lives. */
+/* Take the seat that the parent claimed. From the CAS on, it is the seat of this child (I3). */
 TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
                                          const struct tni_os_process *self)
 {
@@ -291,7 +292,8 @@ TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
     uint64_t word = d->child_word;
     uint32_t incarnation = tni_seat_incarnation(word);
     uint64_t named = tni_sit_word(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
-    /* Read before the CAS: a read fault maps neighbouring pages too, a write fault only one. */
+    /* Read before the CAS: a read fault also maps neighbouring pages, a write fault only one.
+     */
     if (atomic_load(&entry->word) != word ||
         !atomic_compare_exchange_strong(&entry->word, &word, named)) {
         tni_fork_note_reason(d, "its parent died, and was reclaimed together with it");
@@ -321,7 +323,7 @@ TNI_AROUND_FORK static void fork_child(void)
 {
     struct tni_os_process self;
     if (fork_pipe[0] >= 0)
-        tni_os_close(fork_pipe[0]); /* tni_os_self() may need the descriptor's number */
+        tni_os_close(fork_pipe[0]); /* tni_os_self() may need a free descriptor */
     tni_os_mark();
     int known = tni_os_self(&self);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork: functions that the files of the room process share. Inside the room. */
+/* fork: functions that the files of the room process share. Private to the room process. */
 #ifndef TNI_PROCESS_FORK_H
 #define TNI_PROCESS_FORK_H
 
@@ -39,7 +39,7 @@ void tni_domains_reset_lock(void);
  */
 void tni_domains_drop_if_copied(void);
 
-/* What children do that got no seat, or a new one. */
+/* The functions below run in a forked child, whether it got a seat or not. */
 
 /** Note why the child has no seat, for the error of later calls. */
 void tni_fork_note_reason(struct tn_domain *domain, const char *why);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass: environment variables that tell an exec'ed program its domain and its parent.
+ * pass: writes and reads environment variables that tell an exec'ed program its domain and its
+ * parent.
  *
  *   TENON_DOMAIN=<control descriptor>,<arena descriptor>    decimal
  *   TENON_PARENT=<who>,<pid>                                hexadecimal tni_who(), decimal pid
  *
- * A child compares <pid> with its parent's pid: a grandchild that merely inherited the
- * environment finds them different.
+ * A child compares <pid> with the pid of its parent. In a grandchild that inherited the
+ * environment, the two pids differ.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,7 +40,10 @@ int tni_process_pass(struct tn_domain *d, char *value, size_t size_bytes)
     return status;
 }
 
-/* Digits only, no sign, no space, at most INT32_MAX. @return what follows them, or NULL */
+/*
+ * Parse a number of digits only, without sign and space, at most INT32_MAX.
+ * @return the text behind the digits; NULL: the text is malformed
+ */
 static const char *parse_descriptor(const char *text, int *ret_fd)
 {
     int64_t number = 0;
@@ -90,8 +94,8 @@ int tni_process_bind_to_parent(struct tn_domain *d, uint64_t parent)
     atomic_fetch_or(&d->me->flags, TNI_SEAT_ENDS_WITH_PARENT);
     TNI_KILL_POINT("process_bound_to_parent");
     /*
-     * Check after the flag is set: either the process that reclaims the parent sees the flag,
-     * or this process sees that the parent has ended.
+     * Check the parent after setting the flag: either the process that reclaims the parent sees
+     * the flag, or this process sees that the parent has ended.
      */
     if (tni_process_who_runs(&d->segment, parent))
         return 0;

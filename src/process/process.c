@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process: the table of seats.
+ * process: manages the table of seats.
  *
- * Nouns: seat, incarnation, thread record (an announce and its private side), witness.
+ * Nouns: seat, incarnation, thread record (an announce and private data beside it), witness.
  * I1  A process takes a FREE seat, and turns JOINING into ALIVE, by CAS. A later word is
  *     written by the seat's process, with plain stores, and by a recoverer once that process is
  *     dead. Each change to FREE raises the incarnation.
@@ -16,14 +16,14 @@
  *     witness tells whether the process lives, across exec and in every namespace; the pid is
  *     then only a name, which may show earlier that the process has ended. A forked child
  *     inherits the witness that its parent took for it. Without a witness, pid and start time
- *     tell it, but only within the same namespace.
+ *     tell whether the process lives, but only within the same namespace.
  * Callers: api at join and leave; the fork handlers; the reaper for the rest. A death at any
  * point leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper reclaims it.
  *
  * In this file: join and leave. domains.c has the list of domains, sit.c claims seats, fork.c
  * claims them for children, thread.c has the thread records, claims.c takes claims on shared
  * tables, seats.c tells whether processes live, bell.c has the pollable descriptor, and pass.c
- * what an exec'ed program needs.
+ * has the environment variables for exec'ed programs.
  */
 #include "process/process.h"
 
@@ -45,14 +45,14 @@ int tni_process_no_seat(const struct tn_domain *domain)
                     domain->segment.name, domain->child_reason);
 }
 
-/* Bytes of `mapped` and of `roles`, which follows it. */
+/* Bytes of `mapped` and of `roles`, which follows `mapped`. */
 static uint64_t mapped_bytes(const struct tni_geometry *g)
 {
     return tni_align_up(g->total_blocks / 8, TNI_CACHE_LINE) +
            (uint64_t)g->objects * sizeof(uint32_t);
 }
 
-/* Private tables. They are sparse: an untouched page costs nothing. */
+/* Map the private tables. They are sparse: an untouched page costs nothing. */
 static int map_private(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -92,8 +92,8 @@ static void unmap_private(struct tn_domain *d)
 }
 
 /*
- * Under the lock of the list of domains, which fork() takes too: a child that was forked
- * between the claim and tni_os_witness_keep() would inherit the witness.
+ * Claim a seat, under the lock of the list of domains, which fork() takes too: a child that was
+ * forked between the claim and tni_os_witness_keep() would inherit the witness.
  */
 static int claim_for_us(const struct tni_segment *s, struct tni_sit *c)
 {
@@ -176,14 +176,14 @@ void tni_process_leave(struct tn_domain *d)
         atomic_store(&d->me->word, tni_seat_word(d->incarnation + 1, TNI_SEAT_FREE, 0));
         TNI_KILL_POINT("leave_freed");
     }
-    tni_os_witness_drop(d->witness); /* I4: after the seat is FREE */
+    tni_os_witness_drop(d->witness); /* must come after the seat is FREE: I4 */
     d->witness = NULL;
     d->seat = TNI_NO_SEAT;
     d->is_closed = true;
     tni_process_bell_close(d);
     /*
-     * The keepers may still need the mappings. But other processes find domains by these
-     * descriptors, and must not take this one for a live domain and join it.
+     * The keepers may still need the mappings, but not the descriptors. Other processes find
+     * domains by these descriptors, and could take this domain for a live one and join it.
      */
     tni_segment_close(&d->segment);
 }

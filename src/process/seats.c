@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seats: whether the processes in the table of seats are alive. process.c has the nouns and the
- * invariants. This file does not write shared memory. Callers: every room above.
+ * seats: tells whether the processes in the table of seats are alive. process.c has the nouns
+ * and the invariants. This file does not write shared memory. Callers: every room above.
  */
 #include "process/process.h"
 
 /* ---- one seat ---------------------------------------------------------------------------- */
 
 /*
- * What a pid without a start time tells: DEAD if no process has it, else UNKNOWN; UNKNOWN for a
- * pid of another namespace. A pid_space of 0 means that the claimer has not written it yet.
+ * The state of a process of which only the pid is known, not the start time: DEAD if no process
+ * has the pid, else UNKNOWN. UNKNOWN also for a pid of another namespace. If pid_space is 0,
+ * the claimer of the seat has not written it yet.
  */
 static int pid_state(int32_t pid, uint64_t pid_space)
 {
@@ -19,8 +20,8 @@ static int pid_state(int32_t pid, uint64_t pid_space)
 }
 
 /*
- * A copy of what a seat says of its process. If the seat changes hands during the copy, it is a
- * mixture: is_unchanged() tells.
+ * A copy of a seat's identity of its process. If the seat changes hands during the copy, the
+ * copy is a mixture; is_unchanged() checks that.
  */
 struct snapshot {
     uint64_t word;
@@ -48,21 +49,23 @@ static bool is_unchanged(const struct tni_seat *entry, const struct snapshot *se
            atomic_load(&entry->word) == seen->word;
 }
 
-/* I4. @return UNKNOWN: the seat has no witness, or the control descriptor is unusable */
+/* Ask the kernel for the witness (I4). UNKNOWN: no witness, or no usable control descriptor. */
 static int witness_state(const struct tni_segment *s, uint32_t seat, uint64_t word)
 {
     if ((word & TNI_SEAT_WITNESSED) == 0)
         return TNI_OS_UNKNOWN;
     int state = tni_os_witness_state(s->control_fd,
                                      tni_witness_number(seat, tni_seat_incarnation(word)));
-    /* The program may have closed our descriptor: another file, which has no witnesses, may
-     * have its number now. */
+    /*
+     * The program may have closed the control descriptor, and another file, which has no
+     * witnesses, may have its number now.
+     */
     if (state == TNI_OS_DEAD && !tni_segment_has_control(s))
         return TNI_OS_UNKNOWN;
     return state;
 }
 
-/* What pid and start time tell of the process. */
+/* The state of the process according to its pid and start time. */
 static int pid_and_start_state(const struct snapshot *seen)
 {
     if (seen->is_by_word)
@@ -72,8 +75,8 @@ static int pid_and_start_state(const struct snapshot *seen)
 }
 
 /*
- * The process's memory exists, so its witness says ALIVE. But a reader of /proc may keep the
- * memory for a moment after the process has ended, which the pid then shows.
+ * The state of a process whose witness says ALIVE, because its memory exists. A reader of /proc
+ * may keep the memory for a moment after the process has ended; then the pid shows its end.
  */
 static int witnessed_state(const struct snapshot *seen)
 {
@@ -96,7 +99,7 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat)
         life = witnessed_state(&seen);
     else if (life == TNI_OS_UNKNOWN)
         life = pid_and_start_state(&seen);
-    /* If the seat changed hands meanwhile, this may be the state of no process at all. */
+    /* If the seat changed hands meanwhile, `life` may come from data of two processes. */
     return life == TNI_OS_ALIVE || is_unchanged(entry, &seen) ? life : TNI_OS_UNKNOWN;
 }
 
@@ -127,7 +130,7 @@ bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
 
 bool tni_process_who_runs(const struct tni_segment *s, uint64_t who)
 {
-    /* Checked before and after: if `who` still has the seat, the state was that process's. */
+    /* If `who` has the seat before and after, the state is that of the process of `who`. */
     return tni_process_who_lives(s, who) &&
            tni_process_seat_state(s, tni_who_seat(who)) != TNI_OS_DEAD &&
            tni_process_who_lives(s, who);
@@ -179,9 +182,9 @@ bool tni_process_has_joining(const struct tni_segment *s)
 }
 
 /*
- * Whether a live process had each seat at one moment. Incarnations only rise: if their sum is
- * the same before and after, no seat changed hands in between; and a process that is found
- * alive lived at the beginning too.
+ * Whether at one moment a live process had each seat. Incarnations only rise, so if their sum
+ * is the same before and after, no seat changed hands in between. A process that is found alive
+ * was also alive at the beginning.
  */
 static bool is_full(const struct tni_segment *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seats: whether the process of a seat is alive, and sets of seats. Part of the door
- * process.h; other rooms include that.
+ * seats: tells whether the process of a seat is alive; sets of seats. Part of the door
+ * process.h: other rooms include process.h, not this header.
  */
 #ifndef TNI_PROCESS_SEATS_H
 #define TNI_PROCESS_SEATS_H
@@ -21,8 +21,8 @@ static inline uint64_t tni_witness_number(uint32_t seat, uint32_t incarnation)
  */
 int tni_process_seat_state(const struct tni_segment *segment, uint32_t seat);
 /**
- * Whether this process can use the seat's pid to look its process up or to kill it: both see
- * the same pids. True also after that process has exec'ed.
+ * Whether this process can use the seat's pid to find or kill the seat's process, because both
+ * processes are in the same pid namespace. True also after the seat's process has exec'ed.
  */
 bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
 /**
@@ -30,9 +30,9 @@ bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
  * another incarnation by now.
  */
 uint32_t tni_process_who_state(const struct tni_segment *segment, uint64_t who);
-/** Whether the process that `who` names still has its seat, and nobody reclaims the seat. */
+/** Whether the process that `who` names still has its seat, which no process reclaims. */
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
-/** The same, and the process is not known to have ended. */
+/** Whether tni_process_who_lives() holds, and the process is not known to have ended. */
 bool tni_process_who_runs(const struct tni_segment *segment, uint64_t who);
 /** How many seats belong to dead processes and are not reclaimed yet. */
 uint32_t tni_process_count_dead(const struct tni_segment *segment);

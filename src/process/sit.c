@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sit: claim a seat, and write the claimer's identity. See process.c, I1 to I4. */
+/* sit: claims a seat, and writes the claimer's identity. See process.c, I1 to I4. */
 #include <string.h>
 
 #include "process/fork.h"
@@ -11,8 +11,8 @@ uint64_t tni_sit_word(uint32_t incarnation, uint32_t state, int32_t pid, const v
 }
 
 /*
- * I1, I3: the word that claims the seat names its claimer. I4: the witness is taken before the
- * word says that the seat has one.
+ * Claim a seat by one CAS of its word, which then names the claimer (I1, I3). The witness is
+ * taken before the word says that the seat has a witness (I4).
  * @return 0, TN_ERR_EXISTS: another process was faster
  */
 static int claim_word(const struct tni_segment *s, struct tni_sit *c, uint64_t word)
@@ -49,8 +49,10 @@ static void write_identity(struct tni_seat *entry, const struct tni_sit *c)
         memcpy(entry->command, c->command, sizeof entry->command);
     else
         tni_os_process_command(c->process.pid, entry->command, sizeof entry->command);
-    /* Until a forked child has written its own pid, only the witness tells whether it lives:
-     * the parent, whose pid would stand here, may end earlier. */
+    /*
+     * Until a forked child has written its own pid, only the witness tells whether it lives.
+     * The parent's pid must not stand here, because the parent may end earlier.
+     */
     bool is_by_witness = (c->flags & TNI_SEAT_FORKED) != 0 && c->witness != NULL;
     atomic_store(&entry->pid, is_by_witness ? 0 : c->process.pid);
 }

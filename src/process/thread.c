@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* thread: thread records and their announces, and how a thread sleeps. */
+/* thread: takes thread records, checks announces, and makes a thread sleep. */
 #include "process/fork.h"
 
 _Thread_local uint32_t tni_thread_home TNI_TLS_INITIAL;
@@ -20,7 +20,7 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain)
                 return thread;
             }
         }
-        /* All are taken, but not for long: no thread sleeps while it has a record. */
+        /* All thread records are taken, but not for long: no thread sleeps while it has one. */
         if (tries > 16)
             tni_os_back_off(tries - 16);
     }
@@ -39,15 +39,15 @@ void tni_thread_come_back(struct tni_thread *thread)
     while (!atomic_compare_exchange_strong_explicit(
         &thread->aside, &seen, TNI_ASIDE_NOT, memory_order_acquire, memory_order_relaxed)) {
         if (seen == TNI_ASIDE_NOT)
-            return; /* only a child resets `aside`, and this thread does not exist there */
+            return; /* only a forked child resets `aside`, and this thread is not in a child */
         tni_os_wait(&thread->aside, TNI_ASIDE_FORKING, TNI_FOREVER);
         seen = TNI_ASIDE;
     }
 }
 
-#define SLICE_NS UINT64_C(100000000) /* of a wait */
+#define SLICE_NS UINT64_C(100000000) /* the length of a slice of a wait */
 
-/* End a slice of a wait. The next one begins when the caller sleeps again. */
+/* End a slice of a wait. The next slice begins when the caller sleeps again. */
 static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 {
     if (d->survive != NULL && !wait->is_reclaiming)
@@ -58,26 +58,26 @@ static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
                       struct tni_wait *wait)
 {
-    bool is_over = false; /* the slice */
+    bool is_over = false; /* whether the slice is over */
     for (;;) {
         uint64_t now_ns = tni_os_now_ns();
         if (wait->look_ns == 0)
             wait->look_ns = now_ns + SLICE_NS;
-        /* Measured by the clock: a wait that is woken up very often has slices too. */
+        /* The clock decides, so that a slice also ends if the wait is woken up very often. */
         is_over |= now_ns >= wait->look_ns;
         if (is_over)
             end_slice(d, wait);
         if (now_ns >= wait->deadline_ns) {
             if (!is_over || wait->is_late)
-                return TN_ERR_TIMED_OUT; /* also if the word changes all the time */
+                return TN_ERR_TIMED_OUT; /* returned even if the word keeps changing */
             wait->is_late = true;
         }
         if (!wait->is_through && now_ns >= tni_interrupt_due_ns() &&
             tni_interrupt_ask(now_ns) != 0)
             return TN_ERR_INTERRUPTED;
         if (is_over || atomic_load(word) != seen)
-            return 0; /* after each slice, the last one too, the caller checks its condition:
-                         end_slice() may have reclaimed a process and so changed it */
+            return 0; /* the caller checks its condition, also after the last slice: end_slice()
+                         may have reclaimed a process and so made the condition true */
         uint64_t until_ns = TNI_MIN(wait->look_ns, wait->deadline_ns);
         if (!wait->is_through)
             until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
@@ -143,8 +143,8 @@ bool tni_process_is_announced(const struct tni_segment *s, const struct tni_thre
         uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
         uint32_t state = tni_seat_state(word);
         /*
-         * The announces of a seat that is being reclaimed do not count: the reclaiming of two
-         * dead seats that announce one block would wait for each other.
+         * The announces of a seat that is being reclaimed do not count: if two dead seats
+         * announced one block, their recoverers would wait for each other.
          */
         if (state == TNI_SEAT_FREE || state == TNI_SEAT_REAPING)
             continue;
