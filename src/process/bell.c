@@ -7,7 +7,7 @@
  * watch (a descriptor that becomes readable when any process writes to the control segment).
  * I1  A ringer tries the bell first. It writes to the control segment only if the bell's number
  *     does not exist in the ringer's network namespace. Such a write wakes up every member that
- *     has a watch; those that were not meant find nothing in their queues.
+ *     has a watch; the members that the ringer did not mean find nothing in their queues.
  * I2  The kernel removes bell and watch with their last descriptor. So a dead process leaves
  *     only a number, and a ring of that number has no effect. A ringer that is killed before it
  *     has rung leaves bell_fd_armed set, so the next ringer rings: see ring_descriptor() in the

@@ -292,8 +292,7 @@ TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
     uint64_t word = d->child_word;
     uint32_t incarnation = tni_seat_incarnation(word);
     uint64_t named = tni_sit_word(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
-    /* Read before the CAS: a read fault also maps neighbouring pages, a write fault only one.
-     */
+    /* Read before the CAS: unlike a write fault, a read fault also maps neighbouring pages. */
     if (atomic_load(&entry->word) != word ||
         !atomic_compare_exchange_strong(&entry->word, &word, named)) {
         tni_fork_note_reason(d, "its parent died, and was reclaimed together with it");
