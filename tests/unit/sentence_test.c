@@ -120,7 +120,7 @@ TN_TEST(a_message_larger_than_the_quota_is_refused_at_once)
     finish();
 }
 
-TN_TEST(a_message_that_is_not_leased_is_told_from_a_queue_that_is_none)
+TN_TEST(an_unleased_message_is_told_from_an_object_of_another_kind)
 {
     tn_message message = {0};
     tn_queue *q = NULL;
