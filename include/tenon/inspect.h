@@ -24,8 +24,8 @@ typedef struct tn_domain_entry {
     uint8_t id[16];
     uint32_t uid;
     int32_t creator_pid;
-    uint32_t seats_used; /* without tenond's */
-    uint32_t seats;
+    uint32_t seats_used;      /* without tenond's */
+    uint32_t seats;           /* that processes other than tenond can take */
     uint64_t committed_bytes; /* of the arena, and of all objects outside of it */
     uint64_t quota_bytes;
     uint64_t age_ns;

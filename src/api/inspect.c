@@ -69,7 +69,7 @@ void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_entry *ret_i
     tn_domain_entry info = {.uid = TNI_LOOK(s->header->uid),
                             .creator_pid = TNI_LOOK(s->header->creator_pid),
                             .seats_used = tni_process_count(s),
-                            .seats = s->geometry.seats};
+                            .seats = tni_process_limit(s)};
     uint64_t quota = atomic_load(&s->header->quota_bytes);
 
     tni_text_copy(info.name, sizeof info.name, s->header->name, sizeof s->header->name);

@@ -138,15 +138,22 @@ bool tni_process_who_runs(const struct tni_segment *s, uint64_t who)
 
 /* ---- all seats --------------------------------------------------------------------------- */
 
-uint32_t tni_process_count(const struct tni_segment *s)
+static uint32_t count_taken(const struct tni_segment *s, bool is_manager)
 {
     uint32_t count = 0, limit = tni_seat_limit(s);
     for (uint32_t seat = 0; seat < limit; seat++) {
         const struct tni_seat *entry = tni_seat_at(s, seat);
         count += tni_seat_state(atomic_load(&entry->word)) != TNI_SEAT_FREE &&
-                 (atomic_load(&entry->flags) & TNI_SEAT_MANAGER) == 0;
+                 ((atomic_load(&entry->flags) & TNI_SEAT_MANAGER) != 0) == is_manager;
     }
     return count;
+}
+
+uint32_t tni_process_count(const struct tni_segment *s) { return count_taken(s, false); }
+
+uint32_t tni_process_limit(const struct tni_segment *s)
+{
+    return s->geometry.seats - count_taken(s, true);
 }
 
 uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except)

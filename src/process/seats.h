@@ -40,6 +40,8 @@ uint32_t tni_process_count_dead(const struct tni_segment *segment);
 bool tni_process_has_joining(const struct tni_segment *segment);
 /** How many seats are taken, not counting tenond's. */
 uint32_t tni_process_count(const struct tni_segment *segment);
+/** How many seats processes other than tenond can have at once: all that no tenond has. */
+uint32_t tni_process_limit(const struct tni_segment *segment);
 
 /* Sets of seats. */
 static inline bool tni_seat_set_has(const struct tni_seat_set *set, uint32_t seat)
