@@ -147,10 +147,14 @@ TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_entr
                                           void *context);
 
 typedef struct tn_object_entry {
-    uint64_t id;       /* as of tn_object_id() */
-    const char *kind;  /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
-    char name[48];     /* "" if anonymous */
-    uint32_t count;    /* messages waiting; permits; 1 if set or locked; waiters at a barrier */
+    uint64_t id;      /* as of tn_object_id() */
+    const char *kind; /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
+    char name[48];    /* "" if anonymous */
+    /*
+     * Messages waiting; permits; 1 if set or locked; processes that wait at a barrier, 0 once
+     * it is broken.
+     */
+    uint32_t count;
     uint32_t capacity; /* of a queue; parties of a barrier */
     uint32_t leased;   /* messages out on lease */
     uint32_t openers;  /* processes that have it open */
@@ -159,9 +163,16 @@ typedef struct tn_object_entry {
     int32_t owner_pid; /* of the owner, if there is one; 0: there is none, or several */
     uint64_t pushed;   /* messages since it was made */
     bool ended;
+    bool broken; /* a barrier, until tn_barrier_reset() */
     uint32_t
         redelivered; /* messages waiting or on lease that are not at their first delivery */
     uint32_t owner_count;
+    /*
+     * How often a message was put back since the queue was made, by tn_message_return() or
+     * because its consumer died. A process that dies while it puts a message back may leave
+     * that one out.
+     */
+    uint32_t redeliveries;
     /*
      * The process that holds a lock, or those that hold permits of an owned semaphore:
      * [owner_count], borrowed for the callback.

@@ -106,15 +106,16 @@ static int note_block(const tn_block_entry *b, void *context)
 
 static int note_object(const tn_object_entry *o, void *context)
 {
-    return append(context,
-                  Py_BuildValue("{sKsssNsIsIsIsIsIsIsisNsKsIsN}", "id",
-                                (unsigned long long)o->id, "kind", o->kind, "name",
-                                text_of(o->name), "count", o->count, "capacity", o->capacity,
-                                "leased", o->leased, "openers", o->openers, "producers",
-                                o->producers, "consumers", o->consumers, "owner_pid",
-                                o->owner_pid, "owners", holders_list(o->owners, o->owner_count),
-                                "pushed", (unsigned long long)o->pushed, "redelivered",
-                                o->redelivered, "ended", PyBool_FromLong(o->ended)));
+    return append(
+        context,
+        Py_BuildValue("{sKsssNsIsIsIsIsIsIsisNsKsIsIsNsN}", "id", (unsigned long long)o->id,
+                      "kind", o->kind, "name", text_of(o->name), "count", o->count, "capacity",
+                      o->capacity, "leased", o->leased, "openers", o->openers, "producers",
+                      o->producers, "consumers", o->consumers, "owner_pid", o->owner_pid,
+                      "owners", holders_list(o->owners, o->owner_count), "pushed",
+                      (unsigned long long)o->pushed, "redelivered", o->redelivered,
+                      "redeliveries", o->redeliveries, "ended", PyBool_FromLong(o->ended),
+                      "broken", PyBool_FromLong(o->broken)));
 }
 
 static int note_ticket(const tn_ticket_entry *t, void *context)

@@ -25,6 +25,7 @@ static void describe_queue(const struct tni_segment *s, uint32_t index, tn_objec
     info->capacity = TNI_LOOK(object->capacity);
     info->pushed = figures.pushed;
     info->redelivered = figures.redelivered;
+    info->redeliveries = atomic_load_explicit(&object->redeliveries, memory_order_relaxed);
 }
 
 static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
@@ -33,6 +34,7 @@ static void describe_other(const struct tni_segment *s, uint32_t index, tn_objec
 
     tni_object_figures(s, index, &figures);
     info->count = figures.count;
+    info->broken = figures.is_broken;
     info->capacity = TNI_LOOK(tni_object_at(s, index)->capacity);
 }
 

@@ -406,6 +406,11 @@ struct tni_object {
     char name[TNI_OBJECT_NAME_BYTES];
     _Atomic uint32_t name_next; /* number + 1 of the next object in the chain; 0: none */
     /*
+     * How often a message of a queue was put back to be delivered again. A statistic: a process
+     * that dies while it puts a message back may leave that one out.
+     */
+    _Atomic uint32_t redeliveries;
+    /*
      * The last death, {deaths:32, seat:16, 1:16}, and the pid: [0] among all that had it open,
      * [1] among the producers, [2] among the consumers.
      */

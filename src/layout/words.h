@@ -187,6 +187,8 @@ static inline uint32_t tni_barrier_arrived(uint64_t word)
     return (uint32_t)(word >> 8) & 0xffff;
 }
 static inline uint32_t tni_barrier_fate(uint64_t word) { return (uint32_t)word & 0xff; }
+/** Whether waiters get an error until tn_barrier_reset(). */
+static inline bool tni_barrier_is_broken(uint64_t word) { return tni_barrier_fate(word) != 0; }
 
 /* The last owner of a lock that died, or who broke a barrier by dying: {pid:32, seat:16, 1:16}.
  */

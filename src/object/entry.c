@@ -110,6 +110,7 @@ void tni_entry_fill(struct tni_object *object, const struct tni_object_spec *spe
     atomic_store(&object->head, 0);
     atomic_store(&object->tail, 0);
     atomic_store(&object->unpushed, 0);
+    atomic_store(&object->redeliveries, 0);
     atomic_store(&object->items, 0);
     atomic_store(&object->room, 0);
     atomic_store(&object->value, spec->value);

@@ -145,8 +145,10 @@ void tni_ring_give_back(struct tni_object *object, struct tni_slot *slot, uint64
     }
     TNI_KILL_POINT("slot_returning");
     form = TNI_LOOK(*tni_slot_form(slot));
-    if ((tni_form_attempt(form) & 1) == tni_slot_tag(word))
+    if ((tni_form_attempt(form) & 1) == tni_slot_tag(word)) {
         TNI_PUT(*tni_slot_form(slot), tni_form_attempted(form));
+        atomic_fetch_add_explicit(&object->redeliveries, 1, memory_order_relaxed);
+    }
     TNI_KILL_POINT("attempt_counted");
     refill(object, slot, word, index);
 }

@@ -47,7 +47,9 @@ void tni_object_figures(const struct tni_segment *s, uint32_t index,
         figures.count = (value & TNI_LOCK_HELD) != 0;
         break;
     case TNI_OBJECT_BARRIER:
-        figures.count = tni_barrier_arrived(value);
+        /* A barrier that breaks wakes all its waiters, and takes no others. */
+        figures.is_broken = tni_barrier_is_broken(value);
+        figures.count = figures.is_broken ? 0 : tni_barrier_arrived(value);
         break;
     default:
         break;

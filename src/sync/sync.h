@@ -16,6 +16,7 @@ extern const struct tni_kind tni_event_kind, tni_semaphore_kind, tni_lock_kind,
 
 struct tni_object_figures {
     uint32_t count; /* permits; parties that wait at a barrier; 1: set, or held */
+    bool is_broken; /* a barrier */
 };
 /** What an object other than a queue says, for people. */
 void tni_object_figures(const struct tni_segment *segment, uint32_t object,

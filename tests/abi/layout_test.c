@@ -237,6 +237,7 @@ TN_TEST(object_stays_where_it_is)
     PIN(object, ring, 20);
     PIN(object, name, 24);
     PIN(object, name_next, 72);
+    PIN(object, redeliveries, 76);
     PIN(object, death, 128);
     PIN(object, death_pid, 152);
     PIN(object, ended, 164);

@@ -171,8 +171,10 @@ TN_TEST(tn_object_entry_stays_as_it_is)
     PIN(tn_object_entry, owner_pid, 88);
     PIN(tn_object_entry, pushed, 96);
     PIN(tn_object_entry, ended, 104);
+    PIN(tn_object_entry, broken, 105);
     PIN(tn_object_entry, redelivered, 108);
     PIN(tn_object_entry, owner_count, 112);
+    PIN(tn_object_entry, redeliveries, 116);
     PIN(tn_object_entry, owners, 120);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_holder NAME [COUNT]: make a domain with known content, for cli_test.py, and COUNT small
- * tensors more. Print "PARENT-PID CHILD-PID" when that is done, and end when standard input
- * ends. If NAME is "-", the domain is anonymous and has no tenond.
+ * cli_holder NAME [COUNT [break]]: make a domain with known content, for cli_test.py, and COUNT
+ * small tensors more; break the barrier, and put the first message back. Print "PARENT-PID
+ * CHILD-PID" when that is done, and end when standard input ends. If NAME is "-", the domain is
+ * anonymous and has no tenond.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,8 @@ struct objects {
 static void make_objects(tn_domain *domain, struct objects *o)
 {
     tn_tensor *tensor;
-    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
+    const tn_queue_options options = {
+        .struct_size = sizeof options, .capacity = 8, .policy = TN_QUEUE_LEASE};
 
     check(tn_queue_open(domain, "work", &options, TN_OPEN_NEW, &o->queue), "queue");
     check(tn_tensor_create(domain, TN_INT32, 2, (int64_t[]){5, 7},
@@ -136,7 +138,7 @@ int main(int argc, char **argv)
     size_t used;
     char byte;
 
-    if (argc < 2 || argc > 3 || pipe(ready) != 0 || pipe(done) != 0)
+    if (argc < 2 || argc > 4 || pipe(ready) != 0 || pipe(done) != 0)
         return 2;
     check(tn_domain_open(options.flags != 0 ? NULL : argv[1], &options, TN_OPEN_NEW, &domain),
           "domain");
@@ -156,8 +158,16 @@ int main(int argc, char **argv)
           "scalar");
     make_objects(domain, &objects);
     make_outside(domain, &outside);
+    if (argc == 4) {
+        tn_message m;
+        if (tn_barrier_wait(objects.barrier, TN_NOW) != TN_ERR_TIMED_OUT)
+            return 1;
+        check(tn_queue_pop(objects.queue, TN_NOW, &m), "pop");
+        check(tn_message_return(objects.queue, &m), "return");
+        tn_message_fini(&m);
+    }
     check(tn_handle_export(bytes, NULL, handle, sizeof handle, &used), "handle");
-    make_many(domain, argc == 3 ? strtol(argv[2], NULL, 10) : 0);
+    make_many(domain, argc >= 3 ? strtol(argv[2], NULL, 10) : 0);
     printf("%d %d\n", (int)getpid(), tn_process_pid(child));
     fflush(stdout);
     wait_for_end(STDIN_FILENO);

@@ -225,6 +225,17 @@ class Stat(Case):
         self.assertEqual(self.json("stat", self.name)["deaths"], 1)
         self.assertIn("1 process ended without leaving, tenond started 1 time", self.tenon("stat", self.name))
 
+    def test_a_broken_barrier_is_shown_as_broken(self):
+        self.hold(self.name, "0", "break")
+        barrier = next(o for o in self.json("stat", self.name)["objects"] if o["kind"] == "barrier")
+        self.assertEqual((barrier["broken"], barrier["count"]), (True, 0))
+        self.assertRegex(self.tenon("stat", self.name), r"(?m)^barrier +meet +0 +4 .* broken$")
+
+    def test_a_message_that_was_put_back_is_counted(self):
+        self.hold(self.name, "0", "break")
+        queue = next(o for o in self.json("stat", self.name)["objects"] if o["kind"] == "queue")
+        self.assertEqual((queue["redelivered"], queue["redeliveries"]), (1, 1))
+
     def test_stat_counts_memory_and_tables(self):
         self.hold()
         stat = self.json("stat", self.name)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect: that an inspector is total, leaves no trace, and hands on what callbacks say. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "api/inspect.h"
@@ -453,6 +455,7 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
     tn_domain *domain = tnt_domain(&alone);
     struct tn_inspector inspector = {.segment = domain->segment};
     const uint32_t expected[] = {0, 0, 1, 1, 0}; /* after each step */
+    const uint32_t so_far[] = {0, 0, 1, 1, 1};
     tn_message m = {.bytes = "x", .size_bytes = 1};
     tn_object_entry info = {.redelivered = 0};
     tn_queue *queue;
@@ -470,8 +473,82 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
             tn_message_fini(&m);
         TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
         assert_int_equal(info.redelivered, expected[step]);
+        assert_int_equal(info.redeliveries, so_far[step]);
     }
     tn_object_close(queue);
+    tn_domain_close(domain);
+}
+
+static int pop_and_die(void *queue)
+{
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
+    raise(SIGKILL);
+    return 0;
+}
+
+TN_TEST(redeliveries_after_deaths_are_counted_until_the_queue_ends)
+{
+    enum { DEATHS = 5 };
+    const tn_queue_options leases = {
+        .struct_size = sizeof leases, .capacity = 4, .policy = TN_QUEUE_LEASE};
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    tn_object_entry info = {.redeliveries = 0};
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_open(domain, NULL, &leases, 0, &queue));
+    TN_CHECK_OK(tn_queue_push(queue, &m, 0, TN_NOW));
+    for (int i = 0; i < DEATHS; i++) {
+        pid_t child = tnt_fork(pop_and_die, queue);
+        TN_CHECK(waitpid(child, NULL, 0) == child);
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    }
+    TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
+    assert_int_equal(m.attempt, DEATHS);
+    TN_CHECK_OK(tn_message_ack(queue, &m));
+    tn_message_fini(&m);
+    TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+    assert_int_equal(info.redelivered, 0);
+    assert_int_equal(info.redeliveries, DEATHS);
+    tn_object_close(queue);
+    TN_CHECK_OK(tn_queue_open(domain, NULL, &leases, 0, &queue)); /* in the same entry */
+    TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+    assert_int_equal(info.redeliveries, 0);
+    tn_object_close(queue);
+    tn_domain_close(domain);
+}
+
+TN_TEST(a_broken_barrier_is_shown_as_broken_and_without_waiters)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    tn_object_entry info = {.count = 0};
+    tn_barrier *barrier;
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, 2, 0, &barrier));
+    assert_int_equal(tn_barrier_wait(barrier, TN_NOW), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+    assert_true(info.broken);
+    assert_int_equal(info.count, 0);
+    TN_CHECK_OK(tn_barrier_reset(barrier));
+    TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+    assert_false(info.broken);
+    assert_int_equal(info.count, 0);
+    tn_object_close(barrier);
+    tn_domain_close(domain);
+}
+
+TN_TEST(all_seats_of_a_domain_without_tenond_can_be_taken)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    tn_domain_entry info;
+    tni_inspect_domain_info(&domain->segment, &info);
+    assert_int_equal(info.seats, domain->segment.geometry.seats);
+    atomic_store(&domain->me->flags, TNI_SEAT_MANAGER); /* as tenond's */
+    tni_inspect_domain_info(&domain->segment, &info);
+    assert_int_equal(info.seats, domain->segment.geometry.seats - 1);
+    assert_int_equal(info.seats_used, 0);
+    atomic_store(&domain->me->flags, 0);
     tn_domain_close(domain);
 }
 

@@ -220,7 +220,9 @@ json_t *cmd_json_object(const tn_object_entry *info)
     cmd_json_set(object, "owners", cmd_json_holders(info->owners, info->owner_count));
     cmd_json_set(object, "pushed", cmd_json_count(info->pushed));
     cmd_json_set(object, "redelivered", cmd_json_count(info->redelivered));
+    cmd_json_set(object, "redeliveries", cmd_json_count(info->redeliveries));
     cmd_json_set(object, "ended", json_boolean(info->ended));
+    cmd_json_set(object, "broken", json_boolean(info->broken));
     return object;
 }
 

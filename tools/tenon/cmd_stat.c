@@ -175,21 +175,21 @@ static int add_object(const tn_object_entry *object, void *context)
     table_cell(table, "%u", object->capacity);
     table_cell(table, "%u", object->leased);
     table_cell(table, "%" PRIu64, object->pushed);
-    table_cell(table, "%u", object->redelivered);
+    table_cell(table, "%u", object->redeliveries);
     table_cell(table, "%u", object->openers);
     table_cell(table, "%u", object->producers);
     table_cell(table, "%u", object->consumers);
     add_owners(table, object);
-    table_cell(table, "%s", object->ended ? "ended" : "open");
+    table_cell(table, "%s", object->ended ? "ended" : object->broken ? "broken" : "open");
     return 0;
 }
 
 static int print_objects(tn_inspector *inspector)
 {
     static const struct table_column columns[] = {
-        {"KIND", false},     {"NAME", false},     {"COUNT", true},       {"CAPACITY", true},
-        {"LEASED", true},    {"PUSHED", true},    {"REDELIVERED", true}, {"OPENERS", true},
-        {"PRODUCERS", true}, {"CONSUMERS", true}, {"OWNERS", false},     {"STATE", false}};
+        {"KIND", false},     {"NAME", false},     {"COUNT", true},        {"CAPACITY", true},
+        {"LEASED", true},    {"PUSHED", true},    {"REDELIVERIES", true}, {"OPENERS", true},
+        {"PRODUCERS", true}, {"CONSUMERS", true}, {"OWNERS", false},      {"STATE", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
 
     if (table == NULL)

@@ -92,7 +92,7 @@ static int print_seats(FILE *file, const struct sample *sample)
 static int print_queues(FILE *file, const struct sample *before, const struct sample *sample)
 {
     static const struct table_column columns[] = {
-        {"PUSHES/S", true},  {"COUNT", true},     {"LEASED", true}, {"REDELIVERED", true},
+        {"PUSHES/S", true},  {"COUNT", true},     {"LEASED", true}, {"REDELIVERIES", true},
         {"PRODUCERS", true}, {"CONSUMERS", true}, {"QUEUE", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
     size_t shown = 0;
@@ -111,7 +111,7 @@ static int print_queues(FILE *file, const struct sample *before, const struct sa
             table_cell(table, "%.0f", per_second);
         table_cell(table, "%u/%u", queue->count, queue->capacity);
         table_cell(table, "%u", queue->leased);
-        table_cell(table, "%u", queue->redelivered);
+        table_cell(table, "%u", queue->redeliveries);
         table_cell(table, "%u", queue->producers);
         table_cell(table, "%u", queue->consumers);
         table_cell(table, "%s%s", queue->name[0] != '\0' ? queue->name : "(anonymous)",

@@ -796,8 +796,10 @@ pub struct tn_object_entry {
     pub owner_pid: i32,
     pub pushed: u64,
     pub ended: bool,
+    pub broken: bool,
     pub redelivered: u32,
     pub owner_count: u32,
+    pub redeliveries: u32,
     pub owners: *const tn_holder,
 }
 impl Default for tn_object_entry {
