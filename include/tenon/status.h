@@ -81,10 +81,10 @@ typedef void tn_log_fn(int level, const char *line, void *context);
  *
  * Without a function the library writes nothing, unless the environment variable
  * TENON_LOG=LEVEL[:FILE] was set when the library was loaded. LEVEL is error, warning, info or
- * debug, or 0 to 3. Lines up to that level are appended to FILE, or written to standard error,
- * as "2026-11-25T22:40:01.123Z PROGRAM[PID] LEVEL: EVENT"; a tenond that this process starts
- * appends to the same file. At the level debug these lines have each error too. A function that
- * is set here takes the place of TENON_LOG.
+ * debug, or 0 to 3. Lines up to that level are appended to FILE, or written to standard error
+ * if there is no FILE or it is "-", as "2026-11-25T22:40:01.123Z PROGRAM[PID] LEVEL: EVENT"; a
+ * tenond that this process starts appends to the same file. At the level debug these lines have
+ * each error too. A function that is set here takes the place of TENON_LOG.
  *
  * @param log  is called in the thread in which something happened. It must not call tenon
  *

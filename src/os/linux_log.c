@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * os: the lines that the library writes itself, to where TENON_LOG=LEVEL[:FILE] says.
+ * os: the lines that the library writes itself, to where TENON_LOG=LEVEL[:FILE] says. FILE "-"
+ * is standard error, as no FILE is.
  *
  * I1  No descriptor is kept: each line opens the file, appends with one write(), and closes
  *     the file. So a program may close any descriptor, a forked child needs nothing, and a
@@ -202,7 +203,7 @@ static bool set_path(const char *given)
     return false;
 }
 
-/* Once, for the person who set the variable; to standard error if the file is what is wrong. */
+/* To standard error, once, for the person who set the variable. */
 static void complain_of_file(const char *file, int errno_value)
 {
     char text[LINE_BYTES];
@@ -232,10 +233,12 @@ __attribute__((constructor)) static void read_environment(void)
     size_t length = strcspn(value, ":");
     const char *file = value[length] == ':' ? value + length + 1 : "";
     int level = parse_level(value, length), fd = -1;
-    if (!set_path(file) || (path[0] != '\0' && (fd = open_file()) < 0)) {
-        complain_of_file(file, errno);
-    } else if (level < 0) {
+    if (strcmp(file, "-") == 0)
+        file = ""; /* standard error */
+    if (level < 0) {
         complain_of_level(value, length);
+    } else if (!set_path(file) || (path[0] != '\0' && (fd = open_file()) < 0)) {
+        complain_of_file(file, errno);
     } else {
         snprintf(variable, sizeof variable, "TENON_LOG=%s%s%s", level_names[level],
                  path[0] != '\0' ? ":" : "", path);

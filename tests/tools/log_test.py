@@ -261,17 +261,25 @@ class Harm(Case):
         self.assertEqual(done.returncode, 0)
         self.assertEqual(os.stat(self.file).st_size, 4096)
 
-    def test_a_bad_level_is_told_of_once_where_the_log_would_go(self):
+    def test_a_bad_level_makes_no_file_and_is_told_of_once(self):
         sentence = ("TENON_LOG: no event is logged, because the level 'loud' is none of error, warning, info, debug and 0 "
                     "to 3")
         holder = self.hold("loud", stderr=subprocess.PIPE)
         status, text = holder.close()
         self.assertEqual((status, [line[4] for line in self.lines(text)]), (0, [sentence]))
-        self.environment["TENON_LOG"] = f"loud:{self.file}"
-        done = subprocess.run([TENON, "doctor", "no-such-domain"], env=self.environment, text=True, capture_output=True,
-                              timeout=TIMEOUT_S, check=False)
-        self.assertEqual(done.returncode, 3)
-        self.assertEqual([line[4] for line in self.lines()], [sentence])
+        for level in "loud", "":
+            self.environment["TENON_LOG"] = f"{level}:{self.file}"
+            done = subprocess.run([TENON, "ls"], env=self.environment, text=True, capture_output=True, timeout=TIMEOUT_S,
+                                  check=True)
+            self.assertEqual([line[4] for line in self.lines(done.stderr)], [sentence.replace("loud", level)])
+            self.assertFalse(os.path.exists(self.file))
+
+    def test_a_dash_for_the_file_is_standard_error(self):
+        self.environment["TENON_LOG"] = "debug:-"
+        done = subprocess.run([TENON, "stat", "no-such-domain"], env=self.environment, text=True, capture_output=True,
+                              timeout=TIMEOUT_S, check=False, cwd=self.folder)
+        self.assertIn("debug: TN_ERR_NOT_FOUND: no ", done.stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "-")))
 
     def test_a_log_file_that_cannot_be_opened_is_reported_once(self):
         for file in f"{self.folder}/none/log", self.folder, f"{self.folder}/{'x' * 2000}":
