@@ -87,12 +87,26 @@ class Help(Case):
         for verb in [], ["ls"], ["stat"], ["top"], ["blocks"], ["tickets"], ["gc"], ["doctor"]:
             self.assertEqual(self.tenon(*verb, "-h"), self.tenon(*verb, "--help"))
             self.assertIn("Usage: tenon", self.tenon(*verb, "-h"))
+            self.assertEqual(self.tenon("help", *verb), self.tenon(*verb, "-h"))
+            self.assertIn("  -h, -?, --help  ", self.tenon(*verb, "-h"))
+            self.assertNotIn("Mandatory or optional", self.tenon(*verb, "-h"))
+        self.assertIn("no verb is called 'fly'", self.tenon("help", "fly", expect=2))
+        self.assertIn("'ls' is one argument too many", self.tenon("help", "stat", "ls", expect=2))
+
+    def test_an_option_before_the_verb_is_an_error_of_tenon(self):
+        self.assertTrue(self.tenon("-j", "ls", expect=2).startswith("tenon: invalid option -- 'j'\n"))
 
     def test_tenond_has_h_too(self):
         runs = [subprocess.run([TENOND, option], text=True, capture_output=True,
                                timeout=TIMEOUT_S, check=True).stdout for option in ("-h", "--help")]
         self.assertEqual(*runs)
         self.assertIn("Usage: tenond", runs[0])
+        self.assertIn("  -h, -?, --help  ", runs[0])
+
+    def test_tenond_says_which_argument_is_too_many(self):
+        done = subprocess.run([TENOND, "extra"], text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("'extra' is one argument too many", done.stderr)
 
 
 class Ls(Case):

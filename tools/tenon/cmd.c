@@ -9,6 +9,31 @@
 
 /* ---- options ----------------------------------------------------------------------------- */
 
+error_t cmd_parse_help_key(int key, struct argp_state *state)
+{
+    switch (key) {
+    case 'h':
+    case '?':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        return 0;
+    case CMD_KEY_USAGE:
+        argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+        return 0;
+    case 'V':
+        printf("tenon %s\n", tn_version());
+        exit(CMD_FINE);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+char *cmd_filter_help(int key, const char *text, void *input)
+{
+    (void)input;
+    /* Every reader of a help knows that -n takes the argument that --limit=N takes. */
+    return key == ARGP_KEY_HELP_DUP_ARGS_NOTE ? NULL : (char *)text;
+}
+
 error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
 {
     struct cmd_arguments *arguments = state->input;
@@ -16,9 +41,6 @@ error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
     switch (key) {
     case 'j':
         arguments->as_json = true;
-        return 0;
-    case 'h':
-        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         return 0;
     case ARGP_KEY_ARG:
         if (arguments->takes == CMD_TAKES_NO_DOMAIN || state->arg_num > 0)
@@ -30,7 +52,7 @@ error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
             argp_error(state, "DOMAIN is missing");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cmd_parse_help_key(key, state);
     }
 }
 
@@ -47,7 +69,9 @@ int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
         whole = *argp;
     whole.doc = doc;
     whole.args_doc = args_docs[arguments->takes];
-    return argp_parse(&whole, argc, argv, 0, NULL, arguments) == 0 ? CMD_FINE : CMD_USAGE;
+    whole.help_filter = cmd_filter_help;
+    return argp_parse(&whole, argc, argv, ARGP_NO_HELP, NULL, arguments) == 0 ? CMD_FINE
+                                                                              : CMD_USAGE;
 }
 
 /* ---- errors ------------------------------------------------------------------------------ */

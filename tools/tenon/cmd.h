@@ -27,7 +27,14 @@ struct cmd_arguments {
     bool as_json;
     const char *domain; /* NULL: none was given */
 };
-/** Parse --json, -h and the domain; a verb with more options calls it for all other keys. */
+/** Parse CMD_HELP_OPTIONS. @return ARGP_ERR_UNKNOWN: the key is another one */
+error_t cmd_parse_help_key(int key, struct argp_state *state);
+/** The help filter of the command and of every verb. */
+char *cmd_filter_help(int key, const char *text, void *input);
+/**
+ * Parse CMD_COMMON_OPTIONS and the domain; a verb with more options calls it for all other
+ * keys.
+ */
 error_t cmd_parse_key(int key, char *argument, struct argp_state *state);
 /**
  * Parse the command line of a verb. pre: `arguments->takes` is set
@@ -80,11 +87,17 @@ json_t *cmd_json_object(const tn_object_entry *object);
 /** Print a value, which is consumed. @return an exit code */
 int cmd_json_print(const char *verb, json_t *value);
 
-/* The options that every verb has. argp adds --help, -? and --usage. */
-#define CMD_HELP_OPTION                                                                        \
+/*
+ * The options of the command and of every verb, and of every verb. They are not argp's own,
+ * which have no -h: pass ARGP_NO_HELP to argp_parse().
+ */
+enum { CMD_KEY_USAGE = 256 };
+#define CMD_HELP_OPTIONS                                                                       \
+    {"help", 'h', NULL, 0, "Print this help", -1}, {NULL, '?', NULL, OPTION_ALIAS, NULL, 0},   \
+        {"usage", CMD_KEY_USAGE, NULL, 0, "Print the options in short", -1},                   \
     {                                                                                          \
-        NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0                                                \
+        "version", 'V', NULL, 0, "Print the version", -1                                       \
     }
-#define CMD_COMMON_OPTIONS {"json", 'j', NULL, 0, "Print JSON", 0}, CMD_HELP_OPTION
+#define CMD_COMMON_OPTIONS {"json", 'j', NULL, 0, "Print JSON", 0}, CMD_HELP_OPTIONS
 
 #endif

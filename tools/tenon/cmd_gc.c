@@ -3,27 +3,6 @@
 #include "cmd.h"
 #include "text.h"
 
-static const struct argp_option options[] = {CMD_COMMON_OPTIONS, {0}};
-
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    bool *as_json = state->input;
-
-    switch (key) {
-    case 'j':
-        *as_json = true;
-        return 0;
-    case 'h':
-        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 struct report {
     json_t *actions; /* NULL: print text */
     unsigned failures;
@@ -61,21 +40,18 @@ static int print_json(struct report *report, int reclaimed)
 
 int cmd_gc(int argc, char **argv)
 {
-    const struct argp argp = {
-        .options = options,
-        .parser = parse,
-        .doc =
-            "Reclaim dead processes in every domain of this user, give free memory above the "
-            "watermark back to the system, and remove files: of storages that no domain and no "
-            "process has ($TENON_SHM_DIR, else /dev/shm), and of a tenond that has died, in "
-            "the runtime folder."};
+    struct cmd_arguments arguments = {.takes = CMD_TAKES_NO_DOMAIN};
     struct report report = {0};
-    bool as_json = false;
     int code = CMD_FINE;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &as_json) != 0)
+    if (cmd_parse(argc, argv,
+                  "Reclaim dead processes in every domain of this user, give free memory above "
+                  "the watermark back to the system, and remove files: of storages that no "
+                  "domain and no process has ($TENON_SHM_DIR, else /dev/shm), and of a tenond "
+                  "that has died, in the runtime folder.",
+                  NULL, &arguments) != CMD_FINE)
         return CMD_USAGE;
-    if (as_json && (report.actions = json_array()) == NULL)
+    if (arguments.as_json && (report.actions = json_array()) == NULL)
         return cmd_no_memory("gc");
     int reclaimed = tn_inspect_gc(hear, &report);
     if (reclaimed < 0) {
@@ -83,7 +59,7 @@ int cmd_gc(int argc, char **argv)
         cmd_fail("gc", NULL, reclaimed);
         return CMD_TROUBLE;
     }
-    if (as_json)
+    if (arguments.as_json)
         code = print_json(&report, reclaimed);
     else
         printf("%d dead %s reclaimed\n", reclaimed, reclaimed == 1 ? "seat" : "seats");

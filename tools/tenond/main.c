@@ -5,9 +5,11 @@
  * domains and the vault have all that it knows.
  */
 #include <argp.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,10 +19,10 @@
 #define STRING_OF(x) #x
 #define STRING(x)    STRING_OF(x)
 
-const char *argp_program_version = "tenond " STRING(TN_VERSION_MAJOR) "." STRING(
+static const char version[] = "tenond " STRING(TN_VERSION_MAJOR) "." STRING(
     TN_VERSION_MINOR) "." STRING(TN_VERSION_PATCH);
 
-enum { LOCK_NS = 50 * 1000 * 1000, OPTION_VAULT = 256 };
+enum { LOCK_NS = 50 * 1000 * 1000, OPTION_VAULT = 256, OPTION_USAGE = 257 };
 
 struct options {
     bool is_foreground;
@@ -31,7 +33,10 @@ struct options {
 static const struct argp_option option_table[] = {
     {"foreground", 'f', NULL, 0, "Log to standard error, up to the level info", 0},
     {"verbose", 'v', NULL, 0, "Log to standard error, up to the level debug", 0},
-    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0},             /* as --help */
+    {"help", 'h', NULL, 0, "Print this help", -1},
+    {NULL, '?', NULL, OPTION_ALIAS, NULL, 0},
+    {"usage", OPTION_USAGE, NULL, 0, "Print the options in short", -1},
+    {"version", 'V', NULL, 0, "Print the version", -1},
     {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* tenond starts its vault with it */
     {0},
 };
@@ -39,7 +44,6 @@ static const struct argp_option option_table[] = {
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
-    (void)argument;
     switch (key) {
     case 'f':
         options->is_foreground = true;
@@ -48,14 +52,21 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->is_foreground = options->is_verbose = true;
         return 0;
     case 'h':
+    case '?':
         argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         return 0;
     case OPTION_VAULT:
         options->is_vault = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_usage(state);
+    case OPTION_USAGE:
+        argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
         return 0;
+    case 'V':
+        puts(version);
+        exit(0);
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", argument);
+        return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -117,7 +128,7 @@ int main(int argc, char **argv)
     struct options options = {0};
     int lock_fd;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, &options);
     /* A process that was started as /proc/self/exe would have the name exe. */
     const char *name = options.is_vault ? "tenond-vault" : "tenond";
     pthread_setname_np(pthread_self(), name);
@@ -138,7 +149,7 @@ int main(int argc, char **argv)
     if (status != 0)
         return fail("no lock");
     TNI_KILL_POINT("tenond_locked");
-    tni_log(TNI_LOG_INFO, "%s started in %s", argp_program_version, tni_os_runtime_folder());
+    tni_log(TNI_LOG_INFO, "%s started in %s", version, tni_os_runtime_folder());
     status = catch_signals();
     if (status == 0)
         status = tenond_run(stop_pipe[0], &lock_fd);
