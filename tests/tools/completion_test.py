@@ -96,6 +96,16 @@ class Case:
     def test_the_key_of_sort_is_completed(self):
         ran = self.run_keys(f"tenon blocks -s by\t {self.name[:-2]}\t")
         self.assertEqual(ran, ["blocks", "-s", "bytes", self.name])
+        ran = self.run_keys(f"tenon blocks --sort=by\t {self.name[:-2]}\t")
+        self.assertEqual(ran, ["blocks", "--sort=bytes", self.name])
+
+    def test_a_second_domain_is_not_completed(self):
+        other = self.name[:-2]
+        for words in ["stat", self.name], ["blocks", "--limit=3", self.name], ["top", self.name, "-d", "2"]:
+            self.assertEqual(self.run_keys(f"tenon {' '.join(words)} {other}\t"), [*words, other])
+
+    def test_help_is_completed_with_a_verb(self):
+        self.assertEqual(self.run_keys("tenon he\t bl\t"), ["help", "blocks"])
 
 
 class Bash(Case, unittest.TestCase):
@@ -104,6 +114,13 @@ class Bash(Case, unittest.TestCase):
     @property
     def setup(self):
         return f"bind 'set enable-bracketed-paste off' 2>/dev/null; source {FOLDER}/tenon.bash"
+
+    def test_an_equals_sign_and_nothing_more_lists_the_keys(self):
+        self.shell.type("bind 'set show-all-if-ambiguous on'; echo DO''NE\n")
+        self.shell.read_until("DONE\r\n")
+        self.shell.type("tenon blocks --sort=\t")
+        self.shell.read_until("age")
+        self.shell.read_until("bytes")
 
 
 @unittest.skipIf(shutil.which("zsh") is None, "there is no zsh")
@@ -123,6 +140,7 @@ class Agreement(unittest.TestCase):
             for verb in VERBS:
                 self.assertRegex(text, rf"\b{verb}\b")
                 usage = subprocess.run([TENON, verb, "--help"], text=True, capture_output=True, timeout=TIMEOUT_S, check=True)
+                self.assertRegex(text, r"\bhelp\b")
                 for option in set(re.findall(r"--[a-z]+", usage.stdout)) - {"--usage"}:
                     self.assertIn(option, text, verb)
 

@@ -13,18 +13,46 @@ _tenon_domains()
     }
 }
 
+# The options of the verb that take an argument.
+_tenon_takes_argument()
+{
+    case $1 in
+    --sort | -s | --limit | -n | --holder | -p | --delay | -d) return 0 ;;
+    esac
+    return 1
+}
+
+# bash splits --sort=bytes into three words: --sort, = and bytes.
 _tenon()
 {
-    local word=${COMP_WORDS[COMP_CWORD]} before= verb= i options='--json --help --version'
-    local takes_domain=
+    local word=${COMP_WORDS[COMP_CWORD]} option= verb= domain= i options='--json --help --version'
+    local verbs='ls stat top blocks tickets gc doctor help' takes_domain=
     COMPREPLY=()
-    ((COMP_CWORD > 0)) && before=${COMP_WORDS[COMP_CWORD - 1]}
     for ((i = 1; i < COMP_CWORD; i++)); do
-        [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
+        case ${COMP_WORDS[i]} in
+        =) ;;
+        -*)
+            option=
+            if _tenon_takes_argument "${COMP_WORDS[i]}"; then option=${COMP_WORDS[i]}; fi
+            ;;
+        *)
+            if [[ -z $verb ]]; then
+                verb=${COMP_WORDS[i]}
+            elif [[ -z $option ]]; then
+                domain=${COMP_WORDS[i]}
+            fi
+            option=
+            ;;
+        esac
     done
+    if [[ $word == = ]]; then word=; fi
     case $verb in
     '')
-        COMPREPLY=($(compgen -W 'ls stat top blocks tickets gc doctor --help --version' -- "$word"))
+        COMPREPLY=($(compgen -W "$verbs --help --version" -- "$word"))
+        return
+        ;;
+    help)
+        [[ -n $domain ]] || COMPREPLY=($(compgen -W "$verbs" -- "$word"))
         return
         ;;
     ls | gc) ;;
@@ -43,18 +71,17 @@ _tenon()
         ;;
     *) return ;;
     esac
-    case $before in
+    case $option in
+    '') ;;
     --sort | -s)
         COMPREPLY=($(compgen -W 'bytes age' -- "$word"))
         return
         ;;
-    --limit | -n | --holder | -p | --delay | -d)
-        return
-        ;;
+    *) return ;;
     esac
     if [[ $word == -* ]]; then
         COMPREPLY=($(compgen -W "$options" -- "$word"))
-    elif [[ -n $takes_domain ]]; then
+    elif [[ -n $takes_domain && -z $domain ]]; then
         COMPREPLY=($(compgen -W "$(_tenon_domains)" -- "$word"))
     fi
 }
