@@ -11,7 +11,9 @@ import os
 import pty
 import select
 import shutil
+import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -464,24 +466,51 @@ class Top(Case):
         self.assertEqual(frame[0]["domain"]["name"], self.name)
         self.assertEqual([q["pushes_per_s"] for q in frame[0]["queues"]], [0])
 
-    def test_top_ends_with_q_and_restores_the_screen(self):
-        self.hold()
+    def top_on_terminal(self, columns, terminal="xterm"):
+        """All that `tenon top` prints on a terminal until q ends it."""
         try:
             ours, theirs = pty.openpty()
         except OSError as error:
             self.skipTest(f"this machine gives out no terminal: {error}")
-        top = subprocess.Popen([TENON, "top"], env=self.environment, stdin=theirs, stdout=theirs)
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        self.environment["TERM"] = terminal
+        top = subprocess.Popen([TENON, "top", self.name], env=self.environment, stdin=theirs, stdout=theirs)
         os.close(theirs)
         seen = b""
         while b"work" not in seen:
             self.assertTrue(select.select([ours], [], [], TIMEOUT_S)[0], seen)
             seen += os.read(ours, 65536)
         os.write(ours, b"q")
-        while not seen.endswith(b"\x1b[?1049l"):
-            self.assertTrue(select.select([ours], [], [], TIMEOUT_S)[0], seen)
-            seen += os.read(ours, 65536)
+        with contextlib.suppress(OSError): # EIO: no process has the terminal any more
+            while select.select([ours], [], [], TIMEOUT_S)[0]:
+                seen += os.read(ours, 65536)
         self.assertEqual(top.wait(TIMEOUT_S), 0)
         os.close(ours)
+        return seen.decode()
+
+    def test_top_ends_with_q_and_restores_the_screen(self):
+        self.hold()
+        self.assertTrue(self.top_on_terminal(80).endswith("\x1b[?1049l"))
+
+    def test_a_dumb_terminal_gets_no_escape_sequences(self):
+        self.hold()
+        for terminal in "dumb", "":
+            self.assertNotIn("\x1b", self.top_on_terminal(80, terminal))
+
+    def test_a_narrow_terminal_shows_whole_numbers_and_names(self):
+        domain = self.hold()
+        for columns in 200, 100, 80, 60, 40:
+            text = re.sub(r"\x1b\[[?0-9]*[A-Za-z]|\r", "", self.top_on_terminal(columns))
+            lines = text.splitlines()
+            self.assertLessEqual(max(map(len, lines)), columns, text)
+            heading = next(line for line in lines if line.startswith(self.name + "  up"))
+            self.assertRegex(heading, rf"^{self.name}  up [0-9.]+ m?s"
+                                      r"(  seats 2)?(  deaths 0)?(  committed [0-9.]+ [KM]iB of 256\.0 MiB)?"
+                                      r"(  live [0-9.]+ [KM]iB)?(  free [0-9.]+ [KM]iB)?(  blocks \d+)?$")
+            self.assertEqual("committed" in heading, columns >= 100, heading)
+            self.assertRegex(text, rf"(?m)^ +{domain.parent} .*/.*cli_holder|^ +{domain.parent} .* /\S*\.\.\.")
+            self.assertRegex(text, r"(?m)^ +PID .*COMMAND$")
+            self.assertRegex(text, r"(?m)^ .*QUEUE$")
 
 
 class Repair(Case):
@@ -643,10 +672,13 @@ class Usage(Case):
 
     def test_a_failed_write_of_long_output_is_an_error_with_its_reason(self):
         self.hold(self.name, "100")
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([TENON, "blocks", self.name], env=self.environment, stdout=full, text=True,
-                                  stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
-        self.assertEqual(done.stderr, "tenon: standard output cannot be written: No space left on device\n")
+        for arguments in (["stat"], ["blocks"], ["blocks", "-s", "age"], ["tickets"], ["doctor"], ["top"], ["top", "-1", "-d", "0.1"]):
+            for json_option in [], ["-j"]:
+                with self.subTest(arguments=arguments + json_option), open("/dev/full", "w", encoding="utf-8") as full:
+                    done = subprocess.run([TENON, *arguments, self.name, *json_option], env=self.environment, stdout=full,
+                                          text=True, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+                    self.assertEqual(done.stderr, "tenon: standard output cannot be written: No space left on device\n")
+                    self.assertEqual(done.returncode, 1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenon top: how much each process holds, and what passes through the queues, live. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,22 +51,56 @@ static bool is_queue(const tn_object_entry *object)
     return strcmp(object->kind, "queue") == 0;
 }
 
-static void print_head(FILE *file, const struct sample *sample)
-{
-    char id[CMD_ID_BYTES], text[5][TABLE_TEXT_BYTES];
-    const tn_domain_stat *stat = &sample->stat;
+/* A part of the first line, if it fits there. */
+struct line {
+    FILE *file;
+    size_t used, width;
+};
 
-    fprintf(file,
-            "%s  up %s  seats %u  deaths %" PRIu64 "  blocks %" PRIu64
-            "  live %s  free %s  committed %s of %s\n",
-            cmd_domain_label(&stat->domain, id), table_age(text[0], stat->domain.age_ns),
-            stat->domain.seats_used, stat->deaths, stat->blocks_live,
-            table_bytes(text[1], stat->live_bytes), table_bytes(text[2], stat->free_bytes),
-            table_bytes(text[3], stat->domain.committed_bytes),
-            table_bytes(text[4], stat->domain.quota_bytes));
+static void add_part(struct line *line, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add_part(struct line *line, const char *format, ...)
+{
+    char text[3 * TABLE_TEXT_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (length < 0 || line->used + (size_t)length > line->width)
+        return;
+    fputs(text, line->file);
+    line->used += (size_t)length;
 }
 
-static int print_seats(FILE *file, const struct sample *sample)
+static void print_head(FILE *file, const struct sample *sample, size_t width)
+{
+    char id[CMD_ID_BYTES], one[TABLE_TEXT_BYTES], other[TABLE_TEXT_BYTES];
+    const tn_domain_stat *stat = &sample->stat;
+    const char *label = cmd_domain_label(&stat->domain, id);
+    struct line line = {.file = file, .used = strlen(label), .width = width};
+
+    fputs(label, file);
+    add_part(&line, "  up %s", table_age(one, stat->domain.age_ns));
+    add_part(&line, "  seats %u", stat->domain.seats_used);
+    add_part(&line, "  deaths %" PRIu64, stat->deaths);
+    add_part(&line, "  committed %s of %s", table_bytes(one, stat->domain.committed_bytes),
+             table_bytes(other, stat->domain.quota_bytes));
+    add_part(&line, "  live %s", table_bytes(one, stat->live_bytes));
+    add_part(&line, "  free %s", table_bytes(one, stat->free_bytes));
+    add_part(&line, "  blocks %" PRIu64, stat->blocks_live);
+    fputc('\n', file);
+}
+
+/* Print a table with an indent. @param order  as of table_fit() */
+static int print_fitting(FILE *file, struct table *table, size_t width, const char *order)
+{
+    enum { INDENT = 2 };
+    table_fit(table, width < INDENT ? 0 : width - INDENT, order);
+    return table_print(table, INDENT, file);
+}
+
+static int print_seats(FILE *file, const struct sample *sample, size_t width)
 {
     static const struct table_column columns[] = {{"PID", true},         {"BYTES HELD", true},
                                                   {"BLOCKS HELD", true}, {"STATE", false},
@@ -84,12 +119,14 @@ static int print_seats(FILE *file, const struct sample *sample)
         table_cell(table, "%s", table_age(text, seat->age_ns));
         table_cell(table, "%s%s", seat->command, seat->is_manager ? " (manager)" : "");
     }
-    int status = table_print(table, 2, file);
+    /* blocks, age, state, bytes */
+    int status = print_fitting(file, table, width, "2431");
     table_destroy(table);
     return status;
 }
 
-static int print_queues(FILE *file, const struct sample *before, const struct sample *sample)
+static int print_queues(FILE *file, const struct sample *before, const struct sample *sample,
+                        size_t width)
 {
     static const struct table_column columns[] = {
         {"PUSHES/S", true},  {"COUNT", true},     {"LEASED", true}, {"REDELIVERIES", true},
@@ -117,13 +154,14 @@ static int print_queues(FILE *file, const struct sample *before, const struct sa
         table_cell(table, "%s%s", queue->name[0] != '\0' ? queue->name : "(anonymous)",
                    queue->ended ? " (ended)" : "");
     }
-    int status = shown > 0 ? table_print(table, 2, file) : 0;
+    /* producers, consumers, redeliveries, leased, pushes, count */
+    int status = shown > 0 ? print_fitting(file, table, width, "453201") : 0;
     table_destroy(table);
     return status;
 }
 
 /* @return the frame, owned by the caller; NULL: no memory */
-static char *render(const struct samples *before, const struct samples *samples)
+static char *render(const struct samples *before, const struct samples *samples, size_t width)
 {
     char *text = NULL;
     size_t size;
@@ -138,10 +176,10 @@ static char *render(const struct samples *before, const struct samples *samples)
         const struct sample *sample = &samples->at[i];
         if (i > 0)
             fputc('\n', file);
-        print_head(file, sample);
-        status = print_seats(file, sample);
+        print_head(file, sample, width);
+        status = print_seats(file, sample, width);
         if (status == 0)
-            status = print_queues(file, samples_find(before, sample), sample);
+            status = print_queues(file, samples_find(before, sample), sample, width);
     }
     if (fclose(file) != 0 || status != 0) {
         free(text);
@@ -199,7 +237,7 @@ static int show(const struct arguments *arguments, const struct samples *before,
 {
     if (arguments->common.as_json)
         return print_json(before, samples);
-    char *text = render(before, samples);
+    char *text = render(before, samples, arguments->once ? SIZE_MAX : screen_columns());
     if (text == NULL)
         return cmd_no_memory("top");
     if (arguments->once)
@@ -207,7 +245,7 @@ static int show(const struct arguments *arguments, const struct samples *before,
     else
         screen_show(text);
     free(text);
-    return CMD_FINE;
+    return ferror(stdout) ? CMD_TROUBLE : CMD_FINE; /* main() reports a failed write */
 }
 
 /*

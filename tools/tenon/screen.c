@@ -5,14 +5,16 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
-static bool is_window; /* standard output is a terminal */
-static bool has_keys;  /* standard input is a terminal too, and is read key by key */
+static bool is_terminal; /* standard output is one */
+static bool is_window;   /* it also knows ANSI sequences */
+static bool has_keys;    /* standard input is a terminal too, and is read key by key */
 static struct termios before;
 static volatile sig_atomic_t is_over;
 
@@ -31,8 +33,10 @@ void screen_open(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    is_window = isatty(STDOUT_FILENO) == 1;
-    has_keys = is_window && tcgetattr(STDIN_FILENO, &before) == 0;
+    const char *type = getenv("TERM");
+    is_terminal = isatty(STDOUT_FILENO) == 1;
+    is_window = is_terminal && type != NULL && type[0] != '\0' && strcmp(type, "dumb") != 0;
+    has_keys = is_terminal && tcgetattr(STDIN_FILENO, &before) == 0;
     if (has_keys) {
         struct termios keys = before;
         keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
@@ -49,16 +53,43 @@ void screen_close(void)
     fflush(stdout);
     if (has_keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    is_window = has_keys = false;
+    is_terminal = is_window = has_keys = false;
 }
 
-static void show_in_window(const char *text, int rows, int columns)
+static struct winsize get_size(void)
 {
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+        size = (struct winsize){.ws_row = 24, .ws_col = 80};
+    return size;
+}
+
+size_t screen_columns(void) { return is_terminal ? get_size().ws_col : SIZE_MAX; }
+
+/* Print the first `length` bytes; if they are more than `columns` characters, an ellipsis. */
+static void print_line(const char *text, size_t length, size_t columns)
+{
+    static const char ellipsis[] = "...";
+    size_t characters = 0, kept = 0, room = columns - (sizeof ellipsis - 1);
+    for (size_t i = 0; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80 && characters++ == room)
+            kept = i;
+    }
+    if (characters <= columns)
+        printf("%.*s", (int)length, text);
+    else if (columns > sizeof ellipsis)
+        printf("%.*s%s", (int)kept, text, ellipsis);
+}
+
+static void show_in_window(const char *text)
+{
+    struct winsize size = get_size();
     fputs("\033[H", stdout);
-    for (int row = 0; row < rows && *text != '\0'; row++) {
-        int length = (int)strcspn(text, "\n");
-        printf("%s%.*s\033[K", row > 0 ? "\r\n" : "", length < columns ? length : columns,
-               text);
+    for (int row = 0; row < size.ws_row && *text != '\0'; row++) {
+        size_t length = strcspn(text, "\n");
+        fputs(row > 0 ? "\r\n" : "", stdout);
+        print_line(text, length, size.ws_col);
+        fputs("\033[K", stdout);
         text += length;
         text += *text == '\n';
     }
@@ -67,14 +98,10 @@ static void show_in_window(const char *text, int rows, int columns)
 
 void screen_show(const char *text)
 {
-    struct winsize size = {0};
-
-    if (!is_window) {
+    if (is_window)
+        show_in_window(text);
+    else
         printf("%s\n", text);
-    } else {
-        bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
-        show_in_window(text, is_known ? size.ws_row : 24, is_known ? size.ws_col : 80);
-    }
     fflush(stdout);
 }
 

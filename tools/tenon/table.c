@@ -8,7 +8,10 @@
 
 #include "text.h"
 
-enum { GAP = 2 };
+enum {
+    GAP = 2,
+    LAST_WIDTH = 16 /* of the last column, at least: table_fit() */
+};
 
 /* The texts of all cells lie in one buffer, each with a NUL at its end. */
 struct table {
@@ -16,6 +19,7 @@ struct table {
     size_t column_count;
     size_t cell_count;
     size_t width[TABLE_COLUMNS];
+    bool is_hidden[TABLE_COLUMNS];
     char *text;
     size_t used, room;
     bool is_full;   /* there was no memory for a cell */
@@ -75,8 +79,25 @@ void table_cell(struct table *table, const char *format, ...)
     va_end(arguments);
 }
 
+static size_t shown_width(const struct table *table)
+{
+    size_t last = table->column_count - 1;
+    size_t sum = table->width[last] < LAST_WIDTH ? table->width[last] : LAST_WIDTH;
+    for (size_t c = 0; c < last; c++)
+        sum += table->is_hidden[c] ? 0 : table->width[c] + GAP;
+    return sum;
+}
+
+void table_fit(struct table *table, size_t width, const char *order)
+{
+    for (; *order != '\0' && shown_width(table) > width; order++)
+        table->is_hidden[(size_t)(*order - '0')] = true;
+}
+
 static void print_cell(const struct table *table, size_t column, const char *text, FILE *file)
 {
+    if (table->is_hidden[column])
+        return;
     int width = (int)table->width[column];
     bool is_last = column + 1 == table->column_count;
 

@@ -27,6 +27,13 @@ struct table *table_create(const struct table_column *columns, size_t count);
 void table_cell(struct table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /**
+ * Leave columns out until the table is not wider than `width`, or no other may be left out. A
+ * cell of the last column counts as 16 wide at most: the caller cuts it.
+ * @param order  a digit for each column that may be left out, the first one first; not the last
+ *        column
+ */
+void table_fit(struct table *table, size_t width, const char *order);
+/**
  * Print the heading and all whole rows, each after `indent` spaces. @return 0, or -1: no memory
  */
 int table_print(const struct table *table, int indent, FILE *file);
