@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * adopt: check attributes that come from another process or tensor, and give them to a tensor.
+ * adopt: checks attributes that come from another process or tensor, and gives them to a
+ * tensor.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "attribute/edit.h"
 
-/* edit.c, I7 */
+/* The check of each kind of attribute (edit.c, I7). */
 static tni_attribute_check_fn *const checks[TNI_ATTRIBUTE_KINDS] = {
     [TNI_ATTRIBUTE_FLAGS] = tni_attribute_check_flags,
     [TNI_ATTRIBUTE_NAME] = tni_attribute_check_name,
@@ -103,7 +104,7 @@ int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
     struct tni_attributes *made = tni_attributes_alloc(size_bytes);
     if (made == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
-    /* Copied once, then checked: another process may write the bytes meanwhile. */
+    /* Copy the bytes before checking them: another process may write them meanwhile. */
     tni_copy_unstable(made->words, bytes, size_bytes);
     int status = check_all(t, made);
     if (status != 0)
@@ -113,7 +114,7 @@ int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
     return status;
 }
 
-/* Check that all attributes fit the target, and copy them. `from` may be NULL. */
+/* Check that all attributes fit the target, and copy the attributes. `from` may be NULL. */
 static int check_and_copy(const tn_tensor *target, const struct tni_attributes *from,
                           struct tni_attributes **ret_made)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attribute: what a framework knows of a tensor beside its type and shape: flags, names, levels
- * of detail, a quantizer, its part of a sparse tensor, metadata. The room keeps attributes in
- * the form in which messages carry them (struct tni_attribute in layout.h).
+ * attribute: keeps what a framework knows of a tensor beside its type and shape: flags, names,
+ * levels of detail, a quantizer, its part of a sparse tensor, metadata. The room keeps
+ * attributes in the form in which messages carry them (struct tni_attribute in layout.h).
  */
 #ifndef TNI_ATTRIBUTE_H
 #define TNI_ATTRIBUTE_H
@@ -13,12 +13,12 @@
 #include "shape/shape.h"
 
 /*
- * All attributes of a tensor: a sequence of struct tni_attribute, each checked. Only `next` and
- * `refs` change once a tensor points at it.
+ * All attributes of a tensor: a sequence of struct tni_attribute, each checked. Once a tensor
+ * points at this struct, only `next` and `refs` change.
  */
 struct tni_attributes {
     struct tni_attributes *next; /* in the list of replaced attributes: edit.c */
-    _Atomic uint32_t refs;       /* one of the tensor, one of each call that holds them */
+    _Atomic uint32_t refs;       /* one for the tensor, one for each tni_attributes_hold() */
     uint32_t bytes;              /* a multiple of 8, not 0 */
     uint32_t flags;              /* the payload of the FLAGS attribute; 0: there is none */
     uint64_t words[];
@@ -58,8 +58,8 @@ uint32_t tni_attributes_kinds(const struct tni_attributes *held);
 int tni_attributes_inherit(tn_tensor *view, const tn_tensor *base);
 /**
  * Check that no attribute changes what the bits of the elements mean, for an interface that
- * cannot carry such an attribute. @param what  the name of the interface, for the error
- * TN_ERR_UNSUPPORTED: an attribute does; the error names it.
+ * cannot carry such an attribute. TN_ERR_UNSUPPORTED: there is one; the error names it.
+ * @param what  the name of the interface, for the error
  */
 int tni_attributes_check_plain(const tn_tensor *tensor, const char *what);
 /**

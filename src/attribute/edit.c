@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attribute: what a framework knows of a tensor beside its type and shape. This file finds,
- * holds and replaces attributes. Each kind has a file of its own; adopt.c checks all kinds.
+ * attribute: keeps what a framework knows of a tensor beside its type and shape. This file
+ * finds, holds and replaces attributes. Each kind has a file of its own; adopt.c checks all
+ * kinds.
  *
- * Nouns: attributes (all those of one tensor, in one allocation), attribute (one of them),
- * kind, edit (a change that is not visible yet).
- * I6  Attributes do not change once a tensor points at them: a setter makes a changed copy
- *     and replaces the pointer. At most one tensor points at them, so that `next` is free for
- *     the list of replaced attributes. A setter that fails leaves the tensor as it was. Only
- *     one thread at a time may set attributes of a tensor; a call that may run at the same
- *     time takes a reference to the attributes that it reads (tni_attributes_hold()).
- * I7  The attributes of a tensor were checked against its type and shape, which never change.
- *     Setters and attributes from another process go through the same checks. The form is
- *     canonical: kinds in rising order, each kind once, each metadata key once, padding zero.
- * Callers: the user; tensor, queue and share, which write and read views. Everything here is
- * private memory, so a death leaves nothing.
+ * Nouns: attributes (all attributes of one tensor, in one allocation), attribute (one of
+ * these), kind, edit (a change that is not visible yet). I6  Attributes do not change once a
+ * tensor points at them: a setter makes a changed copy and replaces the pointer. At most one
+ * tensor points at them, so that `next` is free for the list of replaced attributes. A setter
+ * that fails leaves the tensor as it was. Only one thread at a time may set attributes of a
+ * tensor; a call that may run at the same time takes a reference to the attributes that it
+ * reads (tni_attributes_hold()). I7  The attributes of a tensor were checked against its type
+ * and shape, which never change. Setters and attributes from another process go through the
+ * same checks. The form is canonical: kinds in rising order, each kind once, each metadata key
+ * once, padding zero. Callers: the user; tensor, queue and share, which write and read views.
+ * Everything here is private memory, so a death leaves nothing.
  */
 #include "attribute/edit.h"
 
@@ -82,7 +82,7 @@ static struct row *row_of(const tn_tensor *t) { return &rows[((uintptr_t)t >> 6)
 struct tni_attributes *tni_attributes_hold_all(const tn_tensor *t)
 {
     struct row *row = row_of(t);
-    atomic_fetch_add(&row->readers, 1); /* before the load: pairs with publish() */
+    atomic_fetch_add(&row->readers, 1); /* must come before the load: pairs with publish() */
     struct tni_attributes *a = atomic_load(&t->attributes);
     if (a != NULL)
         atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
@@ -105,8 +105,9 @@ static void add_replaced(struct row *row, struct tni_attributes *a)
 }
 
 /*
- * pre: the tensor points at the new attributes already. A reader that counts itself after this
- * call has taken the list therefore finds the new ones, so the count is read after the list.
+ * Drop the replaced attributes of a row, if the row has no readers. pre: the tensor points at
+ * the new attributes already. A reader that counts itself after this call has taken the list
+ * finds the new attributes. So the count of readers is read after the list is taken.
  */
 static void drop_replaced(struct row *row, struct tni_attributes *old)
 {
@@ -196,7 +197,6 @@ static void publish(tn_tensor *t, struct tni_attributes *a)
         drop_replaced(row_of(t), old);
 }
 
-/* I6 */
 void tni_attributes_replace(tn_tensor *t, struct tni_attributes *made)
 {
     const struct tni_attribute *flags =

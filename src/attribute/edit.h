@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * edit: reading one attribute, and replacing one attribute among the others of a tensor.
- * Private to the room attribute. The invariants are in edit.c.
+ * edit: reads one attribute, and replaces one attribute among the others of a tensor. Private
+ * to the room attribute. The invariants are in edit.c.
  */
 #ifndef TNI_ATTRIBUTE_EDIT_H
 #define TNI_ATTRIBUTE_EDIT_H
@@ -11,7 +11,7 @@
 enum { TNI_ATTRIBUTE_HEAD_BYTES = sizeof(struct tni_attribute) };
 _Static_assert(TNI_ATTRIBUTE_HEAD_BYTES == 8, "payloads are aligned to 8");
 
-/* The payload follows the head, so it is aligned to 8 bytes, too. */
+/* The payload of an attribute. It follows the head, and so is aligned to 8 bytes, too. */
 static inline const void *tni_attribute_payload(const struct tni_attribute *attribute)
 {
     return attribute + 1;
@@ -22,7 +22,7 @@ static inline const struct tni_attribute *tni_attribute_at(const struct tni_attr
 {
     return (const struct tni_attribute *)(const void *)((const uint8_t *)a->words + at);
 }
-/** Bytes of an attribute with its head and its padding. pre: it was checked */
+/** Bytes of an attribute with its head and its padding. pre: the attribute was checked */
 static inline uint32_t tni_attribute_bytes(const struct tni_attribute *attribute)
 {
     return TNI_ATTRIBUTE_HEAD_BYTES + (uint32_t)tni_align_up(attribute->bytes, 8);
@@ -36,13 +36,13 @@ const char *tni_attribute_kind_name(uint16_t kind);
 
 /** Allocate zeroed private memory for `bytes` bytes of attributes. NULL: out of memory */
 struct tni_attributes *tni_attributes_alloc(uint64_t bytes);
-/** Replace the attributes of a tensor by these. pre: they were checked for this tensor */
+/** Replace the attributes of a tensor by `made`. pre: `made` was checked for this tensor */
 void tni_attributes_replace(tn_tensor *tensor, struct tni_attributes *made);
 
-/** The first attribute of this kind; NULL: there is none. @param held  may be NULL */
+/** Find the first attribute of a kind. NULL: there is none. @param held  may be NULL */
 const struct tni_attribute *tni_attribute_find_in(const struct tni_attributes *held,
                                                   uint16_t kind);
-/** The same in the attributes of a tensor. pre: no other thread sets attributes meanwhile */
+/** Find a tensor's first attribute of a kind. pre: no other thread sets attributes meanwhile */
 const struct tni_attribute *tni_attribute_find(const tn_tensor *tensor, uint16_t kind);
 /** The next attribute of the tensor, of any kind; NULL: there is no more. */
 const struct tni_attribute *tni_attribute_next(const tn_tensor *tensor,
@@ -50,8 +50,8 @@ const struct tni_attribute *tni_attribute_next(const tn_tensor *tensor,
 
 /**
  * A change of one attribute that is not visible yet: a private copy of all attributes of a
- * tensor, in which the payload of the new one is still to be filled in. The new attribute takes
- * the place of `old`; if `old` is NULL, it follows the others of its kind.
+ * tensor, in which the caller fills in the payload of the new attribute. The new attribute
+ * takes the place of `old`; if `old` is NULL, the new attribute follows the others of its kind.
  */
 struct tni_attribute_edit {
     struct tni_attributes *made; /* private; NULL: no attribute is left */
@@ -66,9 +66,9 @@ struct tni_attribute_edit {
 int tni_attribute_begin(const tn_tensor *tensor, uint16_t kind, const struct tni_attribute *old,
                         uint64_t bytes, struct tni_attribute_edit *ret_edit);
 /*
- * Each kind has one check: does this payload fit this tensor? Setters and attributes that came
- * from another process go through the same check. The payload is a private copy.
- * TN_ERR_INVALID: it does not fit.
+ * The check of a kind: whether a payload fits a tensor. Attributes from a setter and from
+ * another process go through the same check. The payload is a private copy. TN_ERR_INVALID: the
+ * payload does not fit.
  */
 typedef int tni_attribute_check_fn(const tn_tensor *tensor, const void *payload,
                                    uint32_t bytes);
@@ -77,14 +77,14 @@ tni_attribute_check_fn tni_attribute_check_flags, tni_attribute_check_name,
     tni_attribute_check_part, tni_attribute_check_metadata;
 
 /**
- * Check the payload that was filled in. TN_ERR_INVALID: it does not fit; the edit was freed.
+ * Check the payload of an edit. TN_ERR_INVALID: the payload does not fit; the edit was freed.
  */
 int tni_attribute_check(const tn_tensor *tensor, struct tni_attribute_edit *edit,
                         tni_attribute_check_fn *check);
 /** Give the tensor the changed attributes. */
 void tni_attribute_commit(tn_tensor *tensor, struct tni_attribute_edit *edit);
 
-/** Check, and commit if the check passes. */
+/** Check the payload of an edit, and commit the edit if the check passes. */
 static inline int tni_attribute_end(tn_tensor *tensor, struct tni_attribute_edit *edit,
                                     tni_attribute_check_fn *check)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flags: the attribute that holds TN_REQUIRES_GRAD and the like. */
+/* flags: sets and reads the attribute that has TN_REQUIRES_GRAD and other flags. */
 #include <string.h>
 
 #include "attribute/edit.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lod: the attribute that holds levels of detail. */
+/* lod: sets and reads the attribute that has levels of detail. */
 #include <string.h>
 
 #include "attribute/edit.h"
 
 /*
- * The payload is the number of levels, the count of offsets of each level, and, aligned to 8
- * bytes, the offsets of all levels. This is where the offsets begin.
+ * The place in the payload at which the offsets begin. The payload is the number of levels, the
+ * count of offsets of each level, and, aligned to 8 bytes, the offsets of all levels.
  */
 static uint32_t offsets_at(uint32_t levels)
 {
@@ -100,7 +100,7 @@ int tni_attribute_check_lod(const tn_tensor *t, const void *payload, uint32_t by
     return status;
 }
 
-/* pre: levels > 0 */
+/* Check the arguments of a setter, and compute the size of the payload. pre: levels > 0 */
 static int measure(const tn_tensor *t, uint32_t levels, const uint32_t *counts,
                    const uint64_t *const *offsets, uint64_t *ret_bytes)
 {

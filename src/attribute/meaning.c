@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meaning: attributes that say what the bits of elements mean, in views, copies and exports. */
+/* meaning: handles attributes that say what the bits of elements mean, in views and copies. */
 #include <string.h>
 
 #include "attribute/edit.h"
@@ -8,7 +8,7 @@ static uint32_t flags_in(const struct tni_attributes *a) { return a != NULL ? a-
 
 enum { MEANING_FLAGS = TN_CONJUGATE | TN_NEGATIVE };
 
-/* The name of the first thing that changes what the bits of elements mean; NULL: nothing. */
+/* The name of the first attribute that changes what the bits of elements mean; NULL: none. */
 static const char *meaning_name(uint32_t flags, uint32_t scheme)
 {
     return (flags & TN_CONJUGATE) != 0             ? "conjugate bit"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quantizer: the attribute that says which real values the integers of a tensor stand for. */
+/* quantizer: sets and reads the attribute that maps the integers of a tensor to real values. */
 #include <math.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ int tn_tensor_set_quantizer(tn_tensor *t, const tn_quantizer *q)
     if (q == NULL || q->scheme == TN_QUANTIZER_NONE)
         return tni_attribute_remove(t, TNI_ATTRIBUTE_QUANTIZER);
     struct wire w = {q->scheme, q->axis, q->count, q->reserved};
-    /* Checked before the arrays are read: `count` says how long they are. */
+    /* Check `count` before the arrays are read: it says how long the arrays are. */
     if ((status = check_type(t)) != 0 || (status = check_wire(t, &w)) != 0)
         return status;
     if (q->count > 0 && (q->scales == NULL || q->zero_points == NULL))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sparse: a sparse tensor is two or three dense tensors, its parts, side by side in a message.
+ * sparse: makes and checks sparse tensors. A sparse tensor is two or three dense tensors, its
+ * parts, side by side in a message.
  *
- * The attribute of each part describes the whole sparse tensor and says which part this is. A
- * part alone is a dense tensor like any other: it may be viewed, copied and exported. Only a
- * message must hold all parts.
+ * The attribute of each part describes the whole sparse tensor and says which part the tensor
+ * is. A part alone is a dense tensor like any other: it may be viewed, copied and exported.
+ * Only a message must have all parts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,7 @@ static int check_index_type(const tn_tensor *t, const struct whole *w)
         part_name(w->layout, w->part), layout_name(w->layout), type, is_coo ? "" : " or int32");
 }
 
-/* All axes of the values but the first are the last axes of the sparse tensor. */
+/* Check that all axes of the values but the first are the last axes of the sparse tensor. */
 static int check_dense_axes(const tn_tensor *t, const struct whole *w)
 {
     int32_t sparse_ndim = w->ndim - (t->ndim - 1);
@@ -138,7 +139,7 @@ static size_t part_bytes(int32_t ndim)
     return sizeof(struct tni_attribute_part) + (size_t)ndim * sizeof(int64_t);
 }
 
-/* pre: the payload is as long as part_bytes() of the axes that it states */
+/* Read the payload of a part. pre: the payload has as many bytes as its number of axes needs */
 static void read_part(const void *payload, struct whole *ret_whole)
 {
     memcpy(ret_whole, payload, sizeof(struct tni_attribute_part));
@@ -160,7 +161,7 @@ int tni_attribute_check_part(const tn_tensor *t, const void *payload, uint32_t b
 
 /* ---- all parts --------------------------------------------------------------------------- */
 
-/* Check that the parts fit each other. pre: each part passed check_one() */
+/* Check that the parts of a COO tensor fit each other. pre: each part passed check_one() */
 static int check_coo_together(tn_tensor *const *parts, const struct whole *w)
 {
     const tn_tensor *indices = parts[0], *values = parts[1];
@@ -274,8 +275,8 @@ static bool is_same_whole(const struct whole *a, const struct whole *b)
 }
 
 /*
- * Check what the first tensor begins: a sparse tensor or a dense one. @return how many of the
- * tensors belong to it, or TN_ERR_INVALID
+ * Check the sparse or dense tensor that begins with the first of these tensors. @return how
+ * many of the tensors belong to it, or TN_ERR_INVALID
  */
 static int find_whole(tn_tensor *const *tensors, uint32_t count, struct whole *ret_whole)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text: the attributes that hold text: the name, the names of axes, and metadata under keys. */
+/* text: sets and reads the attributes with text: name, names of axes, metadata under keys. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,9 +11,9 @@ enum { NAME_MAX_BYTES = 127, AXIS_NAME_MAX_BYTES = 63, KEY_MAX_BYTES = 63 };
 /* ---- text -------------------------------------------------------------------------------- */
 
 /*
- * The bytes of the code point at `at`; 0: it is not UTF-8, or it is a control character. The
- * text ends with a zero byte, which is never inside of a code point, so the loop stops there.
- * Source: RFC 3629, section 4, "Syntax of UTF-8 Byte Sequences".
+ * The bytes of the code point at `at`; 0: the bytes are not UTF-8, or are a control character.
+ * The text ends with a zero byte, which is never inside of a code point, so the loop ends
+ * there. Source: RFC 3629, section 4, "Syntax of UTF-8 Byte Sequences".
  */
 static uint32_t code_point_bytes(const uint8_t *at)
 {
@@ -49,8 +49,8 @@ static uint32_t code_point_bytes(const uint8_t *at)
 }
 
 /*
- * Check a text that must end with a zero byte within `size_bytes`. `ret_length` is without that
- * byte. The errors do not quote the text: it may not be printable.
+ * Check a text that must end with a zero byte within `size_bytes`. `ret_length` does not count
+ * the zero byte. The errors do not quote the text, because it may not be printable.
  */
 static int check_text(const char *what, const char *text, size_t size_bytes, size_t max_bytes,
                       size_t *ret_length)
@@ -177,7 +177,7 @@ const char *tn_tensor_axis_name(const tn_tensor *t, int32_t axis)
 
 /* ---- metadata ---------------------------------------------------------------------------- */
 
-/* The value follows the key and its zero byte, aligned to 8 bytes. */
+/* The place of the value: behind the key and its zero byte, aligned to 8 bytes. */
 static size_t value_offset(size_t key_length) { return tni_align_up(key_length + 1, 8); }
 
 int tni_attribute_check_metadata(const tn_tensor *t, const void *payload, uint32_t bytes)
@@ -204,7 +204,8 @@ bool tni_attribute_same_key(const struct tni_attribute *a, const struct tni_attr
 }
 
 /*
- * Metadata are the last kind. `ret_found`: NULL: no such key. @return how many keys there are
+ * Find a key among the metadata, which are the last kind of attribute. *ret_found is NULL if
+ * the tensor does not have the key. @return how many keys the tensor has
  */
 static uint32_t find_key(const tn_tensor *t, const char *key,
                          const struct tni_attribute **ret_found)
@@ -223,7 +224,7 @@ struct value {
     size_t size_bytes;
 };
 
-/* @param length  of the key */
+/* Begin to set the value of a key. @param length  of the key, without its zero byte */
 static int begin_metadata(tn_tensor *t, const char *key, size_t length, struct value value,
                           struct tni_attribute_edit *ret_edit)
 {

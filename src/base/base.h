@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: what every room uses. Errors with a sentence, arithmetic that reports overflow, bits,
- * the program's hooks, names, kill points. Only kill points make system calls, and no release
- * has kill points. The room has no shared memory.
+ * base: functions that every room uses: errors with a sentence, arithmetic that reports
+ * overflow, bits, the program's hooks, names, kill points. Only kill points make system calls,
+ * and no release has kill points. The room has no shared memory.
  */
 #ifndef TNI_BASE_H
 #define TNI_BASE_H
@@ -17,7 +17,7 @@
 
 #include "base/text.h"
 
-/** tn_deadline.ns of TN_FOREVER: a time that never comes. */
+/** The deadline of TN_FOREVER: a time that never comes. */
 #define TNI_FOREVER UINT64_MAX
 
 #define TNI_COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -46,21 +46,21 @@ static inline uint64_t tni_pause_ns(uint64_t took_ns, uint64_t factor, uint64_t 
  */
 int tni_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /**
- * As tni_fail(), with ": <text of errno_value>" appended. If both do not fit, the sentence
- * loses its middle, which is most likely that of a path.
+ * Fail as tni_fail() does, and append ": <text of errno_value>" to the sentence. A sentence that
+ * is too long loses its middle, which is most likely that of a path.
  */
 int tni_fail_errno(int status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int tni_fail_errno_list(int status, int errno_value, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 /**
- * As tni_fail(), with a static sentence and no formatting: for errors that are part of normal
- * work, such as a full queue.
+ * Fail as tni_fail() does, with a static sentence, which is not formatted. For errors that are
+ * part of normal work, such as a full queue.
  */
 int tni_fail_plain(int status, const char *sentence);
 /*
- * Tells the compiler and the analyzer that a failure is negative. They then see that a caller
- * which tests for an error does not use an unset ret_x.
+ * Tell the compiler and the analyzer that the status of a failure is negative. Then these tools
+ * see that a caller which tests for an error does not use an unset ret_x.
  */
 static inline int tni_negative(int status)
 {
@@ -78,7 +78,7 @@ static inline int tni_negative(int status)
 void tni_set_peer(uint32_t seat, int32_t pid);
 
 enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG, TNI_LOG_LEVELS };
-/** Log an event: for the function of tn_log_set(), which must not call tenon, or the writer. */
+/** Log an event: call the program's function (tn_log_set()), or else the writer. */
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /** Whether a writer gets lines of this level. */
@@ -90,22 +90,22 @@ bool tni_log_is_written(int level);
 void tni_log_written(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
- * Log a failure at the level debug, for the writer only: a function of the program would be
- * called in the middle of everything, and the program learns of failures by their status.
+ * Log a failure at the level debug, for the writer only. The program's function is not called:
+ * structures may be half changed, and the program learns of failures by their status.
  */
 void tni_log_failure(const char *status_name, const char *sentence);
-/** Writes a line somewhere. It calls nothing of the library that can fail with a sentence. */
+/** Writes a line of the log. Must not call functions of the library that call tni_fail(). */
 typedef void tni_log_writer(int level, const char *line);
 /**
- * Set what writes the lines of `level` and below while the program has no function for them;
- * NULL: nothing does.
+ * Set the writer of the lines of `level` and below. It is called while the program has set no
+ * function with tn_log_set(). NULL: no writer.
  */
 void tni_log_set_writer(int level, tni_log_writer *writer);
 
 /*
- * True while the process has one thread, according to libc, which makes it false before a
- * second thread runs. Words that only this process's threads use need no locked instructions
- * then. Only on x86-64, where other processes see plain stores in their order.
+ * True while libc knows that the process has one thread; libc makes it false before a second
+ * thread runs. While it is true, words that only this process's threads use need no locked
+ * instructions. Used only on x86-64, where other processes see plain stores in their order.
  */
 #if defined(__x86_64__) && defined(__has_include)
 #if __has_include(<sys/single_threaded.h>)
@@ -118,9 +118,9 @@ void tni_log_set_writer(int level, tni_log_writer *writer);
 #endif
 
 /*
- * For thread-local variables of the hot path: they are read without a call. The loader reserves
- * little space for such variables of libraries that are loaded late, so only a few bytes may
- * have this attribute.
+ * For thread-local variables of the hot path: this attribute makes a read a single load,
+ * without a call. The loader reserves little space for such variables of libraries that are
+ * loaded late, so only a few bytes may have this attribute.
  */
 #define TNI_TLS_INITIAL __attribute__((tls_model("initial-exec")))
 
@@ -131,8 +131,8 @@ void tni_log_set_writer(int level, tni_log_writer *writer);
 #define TNI_AROUND_FORK __attribute__((cold))
 
 /*
- * A function of the program and its context. Both are in one node, so that one atomic pointer
- * publishes both.
+ * A hook: a function of the program, and its context. Function and context are in one node, so
+ * that one atomic pointer publishes both.
  */
 typedef void tni_hook_fn(void);
 struct tni_hook {
@@ -140,26 +140,27 @@ struct tni_hook {
     void *context;
     struct tni_hook *older;
 };
-/** The node of this pair, which is never freed. NULL: `call` is NULL, or there is no memory. */
+/** Get the node of a hook, which is never freed. NULL: `call` is NULL, or memory ran out. */
 struct tni_hook *tni_hook_of(tni_hook_fn *call, void *context);
 
-/** When this thread calls the hook of tn_interrupt_set() next; TNI_FOREVER: there is no hook.
+/** The time at which this thread next calls the hook of tn_interrupt_set(); else TNI_FOREVER.
  */
 uint64_t tni_interrupt_due_ns(void);
 /**
- * Call that hook, after a signal or when it is due. pre: this thread has no thread record, no
- * claim and no lock, since the hook may call tenon, wait or fork.
+ * Call the hook of tn_interrupt_set(), if there is one. Called after a signal, or when the hook
+ * is due. pre: this thread has no thread record, no claim and no lock, since the hook may call
+ * tenon, wait or fork
  * @return 0, or TN_ERR_INTERRUPTED: the hook ends the wait
  */
 int tni_interrupt_ask(uint64_t now_ns);
 /**
- * While this is set, tni_interrupt_ask() of this thread returns TN_ERR_INTERRUPTED instead of
- * calling the hook, and the caller of the wait calls the hook later. @return what was set
- * before
+ * Set whether this thread defers the hook. While it does, tni_interrupt_ask() returns
+ * TN_ERR_INTERRUPTED instead of calling the hook, and the caller of the wait calls the hook
+ * later. @return the previous setting
  */
 bool tni_interrupt_defer(bool defers);
 
-/* Arithmetic. false: overflow, and *ret is unchanged. */
+/* Arithmetic. @return false: the result would overflow, and *ret is unchanged */
 static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)
 {
     uint64_t result;
@@ -192,10 +193,9 @@ static inline uint32_t tni_log2_up(uint64_t value)
     return value <= 1 ? 0 : 64u - (uint32_t)__builtin_clzll(value - 1);
 }
 
-/** Read once a field that another process may write, so that the value checked is the one used.
- */
+/** Read a field once that another process may write: the value checked is the value used. */
 #define TNI_LOOK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-/** Write a field that another process may be reading; that process checks what it has read. */
+/** Write a field that another process may be reading. The reader checks the value. */
 #define TNI_PUT(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)
 /**
  * Copy bytes that another process may be writing. The caller detects that afterwards and drops
@@ -227,20 +227,21 @@ static inline void tni_relax(void)
 
 /**
  * Read an options struct, which begins with its own size. `given` may be NULL. A program that
- * was compiled with an older header gives a smaller struct: what it lacks keeps its default. A
- * newer header's is larger: what this library does not know must be 0.
+ * was compiled with an older header gives a smaller struct: the missing fields keep their
+ * defaults. A program with a newer header gives a larger struct: the bytes that this library
+ * does not know must be 0.
  * @param ret  [known_bytes]; holds the defaults and keeps them if `given` is NULL
  * @return 0, TN_ERR_INVALID (no header has this size), TN_ERR_UNSUPPORTED
  */
 int tni_take_options(const char *what, const void *given, size_t known_bytes, void *ret);
 
-/** Whether tni_give_struct() can fill in `ret`: 0, or TN_ERR_INVALID. */
+/** Check that tni_give_struct() can fill in `ret`. @return 0, or TN_ERR_INVALID */
 int tni_check_struct(const char *what, const void *ret, size_t known_bytes);
 
 /**
- * Fill in a struct that the caller provides and that begins with its own size. If that is the
- * size of an older header, the fields that the caller does not know are left out; if it is that
- * of a newer one, what this library does not know is 0.
+ * Fill in a struct that the caller provides and that begins with its own size. If the caller
+ * was compiled with an older header, the fields that the caller does not know are left out;
+ * with a newer header, the bytes that this library does not know are set to 0.
  * @param ours  [known_bytes]; its struct_size is ignored
  * @return 0, or TN_ERR_INVALID: NULL, or no header has this size; `ret` is untouched
  */
@@ -259,11 +260,11 @@ int tni_check_name(const char *what, const char *name, size_t max_len);
 uint64_t tni_hash(const void *bytes, size_t size_bytes);
 
 /*
- * Kill points: a test arms one by name, and the process kills itself with SIGKILL when it
- * passes the point. They exist only with TN_KILL_POINTS. TENON_KILL_POINT=name[:n] arms the
- * n-th pass (from 1); tni_kill_point_arm() does so in a forked child of a test.
- * TENON_KILL_LIST=path appends the name of each point passed to a file; so does
- * tni_kill_point_list(), until it is called with NULL.
+ * Kill points: a test arms a kill point by its name, and the process kills itself with SIGKILL
+ * when it passes the point. Kill points exist only with TN_KILL_POINTS.
+ * TENON_KILL_POINT=name[:n] arms the n-th pass (from 1); tni_kill_point_arm() arms a pass in a
+ * forked child of a test. TENON_KILL_LIST=path makes the process append the name of each point
+ * that it passes to a file; tni_kill_point_list() does the same, until it is called with NULL.
  */
 #if defined(TN_KILL_POINTS)
 void tni_kill_point(const char *name);

@@ -4,14 +4,14 @@
 #include "base/base.h"
 
 /*
- * Nodes are never freed: another thread may be reading an old one. A lock could be held at a
- * fork, and a child would then wait for it for ever.
+ * All hooks. Nodes are never freed, because another thread may be reading an old node. There is
+ * no lock: a thread could hold it at a fork, and the child would wait for it for ever.
  */
 static struct tni_hook *_Atomic all;
 
 static struct tni_hook *find(tni_hook_fn *call, const void *context)
 {
-    /* pairs with the release in make() */
+    /* This acquire pairs with the release in make(). */
     struct tni_hook *hook = atomic_load_explicit(&all, memory_order_acquire);
     while (hook != NULL && (hook->call != call || hook->context != context))
         hook = hook->older;
@@ -24,7 +24,7 @@ static struct tni_hook *make(tni_hook_fn *call, void *context)
     if (hook == NULL)
         return NULL;
     *hook = (struct tni_hook){.call = call, .context = context, .older = atomic_load(&all)};
-    /* release: pairs with the acquire in find() */
+    /* This release pairs with the acquire in find(). */
     while (!atomic_compare_exchange_weak_explicit(&all, &hook->older, hook,
                                                   memory_order_release, memory_order_relaxed)) {
     }

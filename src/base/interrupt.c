@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * interrupt: the program's hook that can end waits.
+ * interrupt: calls the program's hook that can end waits (tn_interrupt_set()).
  *
  * The hook may call tenon, wait or fork, so a thread calls it only where it has no thread
  * record, no announce and no claim: in tni_process_sleep(), before and after a sleep on a word,
- * and between two checks of a wait for children. Waits inside the library that must not end
- * early say so to tni_process_sleep(), which does not call the hook then. A thread that must
- * not go on waiting in a child that the hook forks defers the hook: its waits end where they
- * would call the hook, and the thread calls the hook between two waits.
+ * and between two checks of a wait for children. A wait inside the library that must not end
+ * early sets is_through, and tni_process_sleep() then does not call the hook.
+ *
+ * The hook may fork, and some waits must not go on in that child. A thread in such a wait
+ * defers the hook: the wait ends early, the thread calls the hook, and then the thread waits
+ * again.
  */
 #include "base/base.h"
 
@@ -19,7 +21,7 @@ static _Thread_local bool is_deferring;
 
 void tn_interrupt_set(tn_interrupt_fn *check, void *context)
 {
-    /* release: pairs with the acquire in tni_interrupt_ask() */
+    /* This release pairs with the acquire in tni_interrupt_ask(). */
     atomic_store_explicit(&current, tni_hook_of((tni_hook_fn *)check, context),
                           memory_order_release);
 }
@@ -38,7 +40,7 @@ bool tni_interrupt_defer(bool defers)
 
 int tni_interrupt_ask(uint64_t now_ns)
 {
-    /* pairs with the release in tn_interrupt_set() */
+    /* This acquire pairs with the release in tn_interrupt_set(). */
     const struct tni_hook *hook = atomic_load_explicit(&current, memory_order_acquire);
     if (hook == NULL)
         return 0;

@@ -24,7 +24,7 @@ void tni_kill_point_arm(const char *name, uint32_t passing)
     if (len > 0)
         memcpy(armed_name, name, len);
     armed_name[len] = '\0';
-    /* release: pairs with the acquire in tni_kill_point() */
+    /* This release pairs with the acquire in tni_kill_point(). */
     atomic_store_explicit(&passings_left, len == 0 ? 0 : passing, memory_order_release);
 }
 
@@ -36,7 +36,7 @@ void tni_kill_point_list(const char *path)
     list_path[len] = '\0';
 }
 
-/* When the library is loaded: to read the environment at a kill point would be a race. */
+/* Read the environment when the library is loaded: at a kill point that would be a race. */
 __attribute__((constructor)) static void read_environment(void)
 {
     tni_kill_point_list(secure_getenv("TENON_KILL_LIST"));
@@ -55,7 +55,7 @@ __attribute__((constructor)) static void read_environment(void)
     tni_kill_point_arm(name, passing);
 }
 
-/* One writev() with O_APPEND, so that lines of several processes do not mix. */
+/* Append one line by one writev() with O_APPEND: lines of several processes must not mix. */
 static void append_to_list(const char *name)
 {
     int fd = open(list_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -73,7 +73,7 @@ void tni_kill_point(const char *name)
     if (list_path[0] != '\0')
         append_to_list(name);
 
-    /* pairs with the release in tni_kill_point_arm() */
+    /* This acquire pairs with the release in tni_kill_point_arm(). */
     if (atomic_load_explicit(&passings_left, memory_order_acquire) == 0)
         return;
     if (strcmp(name, armed_name) != 0)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log: lines about events, for the program's function, or else for a writer, which os sets.
+ * log: passes lines about events to the program's function, or else to a writer, which the room
+ * os sets.
  *
- * With neither, a line costs two loads. docs/decisions/0091-a-log-only-if-asked.md says why
- * the writer exists though the library never prints.
+ * If there is no function and no writer, a line costs two loads.
+ * docs/decisions/0091-a-log-only-if-asked.md says why the writer exists although the library
+ * never prints.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -15,12 +17,12 @@ enum { LINE_BYTES = 512 };
 
 static struct tni_hook *_Atomic current;
 static tni_log_writer *_Atomic current_writer;
-static _Atomic int writer_level; /* the highest that is written */
+static _Atomic int writer_level; /* the highest level that is written */
 static _Thread_local bool is_logging;
 
 void tn_log_set(tn_log_fn *log, void *context)
 {
-    /* release: pairs with the acquire in tni_log() */
+    /* This release pairs with the acquire in tni_log(). */
     atomic_store_explicit(&current, tni_hook_of((tni_hook_fn *)log, context),
                           memory_order_release);
 }
@@ -28,13 +30,13 @@ void tn_log_set(tn_log_fn *log, void *context)
 void tni_log_set_writer(int level, tni_log_writer *writer)
 {
     atomic_store_explicit(&writer_level, level, memory_order_relaxed);
-    /* release: pairs with the acquire in writer_of() */
+    /* This release pairs with the acquire in writer_of(). */
     atomic_store_explicit(&current_writer, writer, memory_order_release);
 }
 
 static tni_log_writer *writer_of(int level)
 {
-    /* pairs with the release in tni_log_set_writer() */
+    /* This acquire pairs with the release in tni_log_set_writer(). */
     tni_log_writer *writer = atomic_load_explicit(&current_writer, memory_order_acquire);
     bool is_wanted = level <= atomic_load_explicit(&writer_level, memory_order_relaxed);
     return is_wanted ? writer : NULL;
@@ -54,7 +56,7 @@ static void hand_over(tni_log_writer *writer, const struct tni_hook *hook, int l
 
 void tni_log(int level, const char *format, ...)
 {
-    /* pairs with the release in tn_log_set() */
+    /* This acquire pairs with the release in tn_log_set(). */
     const struct tni_hook *hook = atomic_load_explicit(&current, memory_order_acquire);
     tni_log_writer *writer = hook == NULL ? writer_of(level) : NULL;
     if ((hook == NULL && writer == NULL) || is_logging)

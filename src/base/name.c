@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-/* Not isalnum(), whose result depends on the locale. */
+/* Whether a name may have this byte. isalnum() is not used: it depends on the locale. */
 static bool is_name_byte(char byte)
 {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') ||

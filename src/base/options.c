@@ -3,10 +3,10 @@
 
 #include "base/base.h"
 
-/* No struct that begins with its size is longer: this is no size. */
+/* A larger size is an error: every struct that begins with its size is shorter. */
 enum { MOST_BYTES = 4096 };
 
-/* A size that a header of some version can have: the struct is aligned, and has a field. */
+/* Check a size that a program states. A header of some version may have it if it is aligned. */
 static int check_size(const char *what, size_t stated_bytes, size_t known_bytes)
 {
     if (stated_bytes > sizeof(size_t) && stated_bytes <= MOST_BYTES &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: what every room uses.
+ * base: functions that every room uses.
  *
  * Nouns: status, detail, peer (status.c); hook (hook.c), log hook (log.c), interrupt hook
  * (interrupt.c); options struct (options.c); name (name.c); text (text.c); hash (hash.c); kill
@@ -11,12 +11,12 @@
  * I2  A detail ends in NUL, and in "..." if it was cut. If the reason of the kernel does not
  *     fit behind the sentence, "..." replaces the middle of the sentence instead.
  * I3  Detail and peer are thread-local; no other thread reads or writes them.
- * I4  No function here takes a lock, so none can block for ever in a forked child.
+ * I4  No function here takes a lock, so no function can block for ever in a forked child.
  * I5  The log hook is called while no structure of the library is half changed, and never from
  *     inside itself.
  *
  * Callers: every room, from any thread, also in a forked child.
- * Death: leaves nothing, since there is no shared memory here.
+ * A death leaves nothing, since this room has no shared memory.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static TNI_TLS_INITIAL _Thread_local const char
     *plain; /* a static sentence that replaces the detail; NULL: none */
 static _Thread_local tn_peer peer;
 
-/* Arguments may point into the old detail, so the new one is written to a buffer first. */
+/* Set the detail. Arguments may point into the old detail, so the text is formatted apart. */
 static void set_detail(const char *format, va_list arguments)
 {
     char text[DETAIL_BYTES];

@@ -9,8 +9,8 @@
 static int is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
 
 /*
- * Bytes of the character at `at`; 0: it is not valid, or a control character. The NUL at the
- * end of the text is no continuation byte, so no byte after it is read.
+ * Bytes of the character at `at`; 0: the bytes are not valid UTF-8, or are a control character.
+ * The NUL at the end of the text is no continuation byte, so no byte after the NUL is read.
  */
 static int measure(const unsigned char *at)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text: bytes of other processes (command lines, paths) that are shown to a user. It includes
- * no other header of the library, since the command-line tool uses this file too.
+ * text: cleans text of other processes (command lines, paths) before it is shown to a user.
+ * This header includes no other header of the library, since the command-line tool uses it,
+ * too.
  */
 #ifndef TNI_BASE_TEXT_H
 #define TNI_BASE_TEXT_H

@@ -8,7 +8,7 @@
  * I2  Sections do not overlap, and each starts on a page. Each class starts on 2 MiB.
  * I3  A class's base is a multiple of 64, so no 64-bit word of hints or of a row of holds has
  *     bits of two classes.
- * Callers: segment, to create and to attach. Death: there is no shared memory here.
+ * Callers: segment, to create and to attach. A death leaves nothing: all memory is private.
  */
 #include "layout/layout.h"
 
@@ -17,8 +17,8 @@ enum { HUGE_BYTES = 2 << 20, SPAN_BYTES = 64 << 10, CACHE_BYTES = 1 << 20, CACHE
 #define LARGEST_BLOCK_BYTES (UINT64_C(1) << 43)
 
 /*
- * Each size from 128 to 4096 is at most 50 % larger than the one before. Larger sizes are
- * powers of two: a block that has a span of its own commits only the bytes that were asked for.
+ * Each size from 128 to 4096 is at most 50 % larger than the size before. Larger sizes are
+ * powers of two: a block that is a span by itself commits only the bytes that were asked for.
  */
 static const uint32_t small_sizes[] = {64,  128,  192,  256,  384,  512,
                                        768, 1024, 1536, 2048, 3072, 4096};
@@ -28,14 +28,14 @@ static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64
 static int add_class(struct tni_geometry *g, uint64_t size_bytes, uint32_t limit)
 {
     struct tni_class_geometry *c = &g->classes[g->class_count];
-    /* A payload block above a page is more than half full, so more blocks cannot exist. */
+    /* A payload block above a page is more than half full: the quota allows no more blocks. */
     uint64_t most = 2 * g->quota_limit_bytes / size_bytes + 1;
     uint64_t capacity = TNI_MIN(most, limit);
 
     c->size_bytes = size_bytes;
     c->capacity = (uint32_t)capacity;
     c->base = g->total_blocks;
-    /* A span is a multiple of every page size, so memory of a span is given back by itself. */
+    /* A span is a multiple of every page size, so no page belongs to two spans. */
     uint64_t power_part = size_bytes & -size_bytes;
     c->span = power_part >= SPAN_BYTES ? 1 : (uint32_t)(SPAN_BYTES / power_part);
     if (c->span > 1)
@@ -63,7 +63,7 @@ static uint64_t place(uint64_t *offset, uint64_t size_bytes, uint64_t page_bytes
     return here;
 }
 
-/* Bytes of a row of this many bits with its head: whole cache lines. */
+/* Bytes of a row of `bits` bits with its head, in whole cache lines. */
 static uint64_t bits_bytes(uint32_t bits)
 {
     return TNI_ROW_HEAD * sizeof(uint64_t) + tni_align_up(bits, 512) / 8;

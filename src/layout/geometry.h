@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * geometry: where every section, class and block lies, computed from five numbers. It is
- * private to the process, which trusts it. Part of layout.h.
+ * geometry: computes from five numbers where every section, class and block lies. The result,
+ * the geometry, is private to the process, which trusts it. Part of layout.h.
  */
 #ifndef TNI_LAYOUT_GEOMETRY_H
 #define TNI_LAYOUT_GEOMETRY_H
@@ -20,7 +20,7 @@ struct tni_class_geometry {
     uint64_t arena_off;
     uint32_t capacity; /* blocks */
     uint32_t base;     /* position of its first block, a multiple of 64 */
-    uint32_t span;     /* blocks whose memory is committed together; a power of two */
+    uint32_t span;     /* how many blocks are committed together; a power of two */
     uint32_t cached;   /* the most free blocks that a thread caches */
 };
 
@@ -49,7 +49,7 @@ struct tni_geometry {
 int tni_geometry_init(const struct tni_limits *limits, uint32_t page_bytes,
                       struct tni_geometry *ret_geometry);
 
-/** The class for `bytes` of this TNI_KIND_*. 0: more bytes than any class has. */
+/** The class of blocks for `bytes` bytes of this TNI_KIND_*. 0: all blocks are too small. */
 uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, uint8_t kind);
 
 /* A number from shared memory is an index only after one of these tests. */
@@ -80,12 +80,12 @@ static inline bool tni_class_is_backing(uint32_t class_id)
 {
     return class_id == TNI_BACKING_CLASS;
 }
-/** Its index in words, descs, hints and row bits. pre: tni_geometry_has_block() */
+/** A block's index in words, descs, hints and row bits. pre: tni_geometry_has_block() */
 static inline uint32_t tni_block_position(const struct tni_geometry *g, tni_block block)
 {
     return g->classes[tni_block_class(block)].base + tni_block_index(block);
 }
-/** Bytes from the start of the arena. pre: tni_geometry_has_block() */
+/** The offset of a block in the arena, in bytes. pre: tni_geometry_has_block() */
 static inline uint64_t tni_block_offset(const struct tni_geometry *g, tni_block block)
 {
     const struct tni_class_geometry *c = &g->classes[tni_block_class(block)];
@@ -100,8 +100,7 @@ static inline tni_block tni_block_leader(const struct tni_geometry *g, tni_block
 {
     return (tni_block){block.id & ~(g->classes[tni_block_class(block)].span - 1)};
 }
-/** The pages of its span that the block lies in, a bit each. pre: the span has several blocks
- */
+/** The pages of a span in which the block lies, a bit each. pre: the span has several blocks */
 static inline uint64_t tni_block_pages(const struct tni_geometry *g, tni_block block)
 {
     const struct tni_class_geometry *c = &g->classes[tni_block_class(block)];

@@ -7,7 +7,7 @@
  *
  *   header     1                      struct tni_header
  *   seats      seats                  struct tni_seat
- *   announces  seats x 32             struct tni_announce, one a thread inside the library
+ *   announces  seats x 32             struct tni_announce, one for each thread record
  *   classes    TNI_CLASSES            struct tni_class, the shared state of a size class
  *   words      blocks of all classes  one 64-bit word for each block
  *   descs      blocks of all classes  struct tni_desc, what a block is
@@ -19,17 +19,17 @@
  *   names      2^n >= objects         number + 1 of an object whose name has this tni_hash()
  *                                     modulo 2^n; 0: none
  *   opens      seats x a bit an object  the object may be open in the seat
- *   loose      2 x a bit an object    the object may have to be ended or recounted: TNI_LOOSE_*
- *   issues     seats x a bit for 64 tickets  the seat may have issued one of these tickets
+ *   loose      2 x a bit an object    TNI_LOOSE_*: a reaper may have to end or recount it
+ *   issues     seats x a bit for 64 tickets  the seat may have issued some of them
  *
  * Where each section lies follows from five numbers in the header (seats, blocks, objects,
  * tickets, quota). A process that attaches checks those numbers, computes the geometry itself
  * (geometry.h) and compares the size of the segment with it. Offsets are never read from shared
  * memory.
  *
- * Nothing here is a pointer. Every index that is read from shared memory passes one of the
- * tni_geometry_has_*() tests before it is used. A comment names who writes a field: `owner` is
- * the process of the seat, `any` is any member, by an atomic operation.
+ * No field is a pointer. Every index that is read from shared memory passes one of the
+ * tni_geometry_has_*() tests before it is used. A comment may name the writer of a field:
+ * `owner` is the process of the seat, `any` is any member, by an atomic operation.
  *
  * A block is named by {class:8, index:24}; 0 is no block (class 0 does not exist). Blocks of
  * one class have one size and lie side by side in the class's own part of the arena. A block's
@@ -49,7 +49,7 @@
 #include "layout/words.h"
 
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
-/* A macro, since it is part of names. Tests also build the library with another version. */
+/* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
 #define TNI_LAYOUT_VERSION 4
 #else
@@ -86,7 +86,7 @@ struct tni_header {
     uint32_t layout_version;
     uint32_t byte_order;
     uint32_t page_bytes;
-    uint32_t must_understand; /* features; a process that does not know all cannot attach */
+    uint32_t must_understand; /* features that a process must know to attach */
     uint32_t may_ignore;      /* features that a process need not know */
     uint32_t uid;
     uint64_t control_bytes;
@@ -104,48 +104,48 @@ struct tni_header {
     int32_t creator_pid;
     uint32_t flags; /* TN_DOMAIN_* */
     /*
-     * Hash of the runtime folder whose tenond manages the domain; 0: none. While it is 0, no
-     * process may join a domain with a name.
+     * Hash of the runtime folder whose tenond manages the domain; 0: no tenond does. While this
+     * is 0, no process may join a domain that has a name.
      */
     _Atomic uint32_t runtime;
-    /* any; hints and settings, which each reader checks */
+    /* written by any; hints and settings, which each reader checks */
     _Alignas(64) _Atomic uint64_t quota_bytes;
     _Atomic uint64_t watermark_bytes;
     _Atomic uint64_t manager;    /* tni_who() of tenond's seat; 0: none */
-    _Atomic uint64_t free_bytes; /* memory of free blocks, about; only trimming uses it */
+    _Atomic uint64_t free_bytes; /* estimate of the memory of free blocks, for trimming */
     _Atomic uint64_t rung_ns;    /* time of the last ring of tenond's bell */
     _Alignas(64) _Atomic uint32_t memory_wait; /* wait word: memory was freed */
     _Atomic uint32_t seat_limit;               /* 1 + the highest seat that was ever taken */
     _Atomic uint32_t object_limit;             /* 1 + the highest object that was ever taken */
     _Atomic uint32_t ticket_limit;             /* 1 + the highest ticket that was ever taken */
-    _Alignas(64) _Atomic uint64_t registry;    /* claim on the names of objects */
-    _Atomic uint32_t registry_wait;            /* its wait word */
+    _Alignas(64) _Atomic uint64_t registry;    /* claim on the table of objects */
+    _Atomic uint32_t registry_wait;            /* the wait word of `registry` */
     /*
      * Number + 1 of the object that the owner of `registry` changes. A process that takes the
      * claim over from a dead owner repairs that object.
      */
     _Atomic uint32_t registry_object;
-    _Atomic uint64_t deaths;         /* seats reclaimed since creation */
+    _Atomic uint64_t deaths;         /* how many seats were reclaimed since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
     _Atomic uint32_t registry_turns; /* how often `registry` was taken */
-    uint32_t ring; /* its writes are what a watch of the control segment reports; no value */
+    uint32_t ring; /* written to wake up watches of the control segment; has no value */
     _Atomic uint32_t names_lost; /* not 0: the chains of names have to be rebuilt */
     /*
      * Claim of the process that recounts. A reference that moves from one record to another
-     * changes no count, so a recount could miss it in both records. While this is not 0, a
-     * thread that moves a reference first raises the version of the block's word, and the
-     * recount's CAS fails. See ref.c, I5.
+     * changes no count, so a recount could miss it in both records. While this claim is not 0,
+     * a thread that moves a reference first raises the version of the block's word, and then
+     * the recount's CAS fails. See ref.c, I5.
      */
     _Alignas(64) _Atomic uint64_t recount;
     /*
-     * {turn:32, block:32}: the block that the owner of `recount` counts now, or the object, see
-     * tni_recounted_object(); block 0: none. A thread that is about to announce this block or
-     * object waits a little first.
+     * {turn:32, block:32}: the block or object that the owner of `recount` counts now (for an
+     * object see tni_recounted_object()); block 0: none. A thread that is about to announce
+     * this block or object waits a little first.
      */
     _Atomic uint64_t recounted;
     _Atomic uint64_t suspects_added; /* how often blocks were marked as suspects */
-    _Atomic uint64_t suspects_done;  /* `suspects_added` up to which all are recounted */
-    _Atomic uint64_t objects_added;  /* the same two numbers for objects */
+    _Atomic uint64_t suspects_done;  /* `suspects_added` up to which all were recounted */
+    _Atomic uint64_t objects_added;  /* as suspects_added and suspects_done, for objects */
     _Atomic uint64_t objects_done;
 };
 
@@ -160,15 +160,15 @@ enum {
 
 struct tni_seat {
     _Atomic uint64_t word;
-    _Atomic int32_t pid;    /* JOINING by fork: 0; without a witness, the parent's pid */
+    _Atomic int32_t pid;    /* while JOINING by fork: 0; without a witness, the parent's pid */
     _Atomic uint32_t flags; /* TNI_SEAT_*, written by the owner */
-    uint64_t start_time;    /* written by the owner, with the next two: struct tni_os_process */
+    uint64_t start_time;    /* these three, by the owner: see struct tni_os_process */
     uint64_t image;
     uint64_t pid_space; /* {time:32, pid:32}: inodes of namespaces; see os/process.h */
     uint64_t joined_ns;
     _Atomic uint64_t parent;      /* tni_who(); 0: none */
-    _Atomic uint64_t bell_number; /* of a pollable bell, or TNI_BELL_WATCHES | it; 0: none */
-    /* 64 */
+    _Atomic uint64_t bell_number; /* of the pollable bell, with TNI_BELL_WATCHES; 0: none */
+    /* byte 64 */
     _Atomic uint32_t bell; /* wait word: an object that this process watches may be ready */
     _Atomic uint32_t bell_fd_armed; /* {epoch:31, armed:1}: whether to ring the pollable bell */
     char command[48];
@@ -185,11 +185,11 @@ struct tni_seat {
 #define TNI_COMMIT_ASKS  (UINT64_C(1) << 63)
 #define TNI_COMMIT_GIVES (UINT64_C(1) << 62)
 struct tni_announce {
-    _Atomic uint32_t block; /* 0: none is announced */
-    _Atomic uint32_t span;  /* blocks side by side, usually 1 */
+    _Atomic uint32_t block; /* 0: no block is announced */
+    _Atomic uint32_t span;  /* how many blocks side by side, usually 1 */
     /*
-     * Bytes that this thread is committing, for the quota; with TNI_COMMIT_ASKS, that it asks
-     * to commit; with TNI_COMMIT_GIVES, that it is giving back.
+     * For the quota: the bytes that this thread is committing; with TNI_COMMIT_ASKS, the bytes
+     * that it asks to commit; with TNI_COMMIT_GIVES, the bytes that it is giving back.
      */
     _Atomic uint64_t commit_bytes;
     _Atomic uint32_t object; /* number + 1 of an object whose count this thread is changing */
@@ -198,10 +198,11 @@ struct tni_announce {
 };
 
 /*
- * A suspect is a block that a dead thread had announced. It is marked, since the dead thread's
- * seat may be taken again before the block is recounted. Any member sets its bit in the row
- * MARKED. The owner of the claim `recount` moves the bit to the row COUNTING before it counts,
- * and clears it there once the count is right, so a mark that is set meanwhile is not lost.
+ * A suspect is a block that a dead thread had announced. The block is marked, since the dead
+ * thread's seat may be taken again before the block is recounted. Any member sets the block's
+ * bit in the row MARKED. The owner of the claim `recount` moves the bit to the row COUNTING
+ * before it counts, and clears the bit in COUNTING once the count is right. So a mark that is
+ * set meanwhile is not lost.
  */
 enum { TNI_SUSPECT_MARKED = 0, TNI_SUSPECT_COUNTING = 1, TNI_SUSPECT_ROWS = 2 };
 
@@ -215,13 +216,13 @@ enum { TNI_SUSPECT_MARKED = 0, TNI_SUSPECT_COUNTING = 1, TNI_SUSPECT_ROWS = 2 };
 enum {
     TNI_MESSAGE_CLASSES = 5,
     TNI_BACKING_CLASS = 6, /* blocks hold struct tni_backing */
-    TNI_SMALL_CLASS = 7    /* the first of payload */
+    TNI_SMALL_CLASS = 7    /* the first class of payload */
 };
 struct tni_class {
     _Atomic uint32_t frontier; /* the blocks from here on were never used */
-    _Atomic uint32_t sweep;    /* not 0: hints were lost, so free blocks are found by words */
-    _Atomic uint32_t cursor;   /* a hint: where hints were seen last */
-    _Atomic uint32_t full;     /* not 0: no block was free, and none was freed since */
+    _Atomic uint32_t sweep;    /* not 0: hints were lost, so a search must scan the words */
+    _Atomic uint32_t cursor;   /* a hint: where hints were found last */
+    _Atomic uint32_t full;     /* not 0: no block was free, and no block was freed since */
     uint32_t reserved[12];
 };
 
@@ -241,11 +242,11 @@ struct tni_desc {
      * TNI_SPAN_TRIMMED.
      */
     _Atomic uint64_t committed;
-    uint32_t generation; /* each allocation raises it; handles have it */
+    uint32_t generation; /* each allocation of the block raises it; handles contain it */
     uint16_t creator_seat;
     uint8_t kind;
     uint8_t ndim;
-    uint64_t bytes; /* that were asked for */
+    uint64_t bytes; /* how many bytes were asked for */
     uint64_t born_ns;
     uint32_t dtype; /* {lanes:16, bits:8, code:8} */
     uint32_t creator_pid;
@@ -255,22 +256,23 @@ struct tni_desc {
     _Atomic uint32_t sent; /* the generation for which `attributes` and `flags` are valid */
     uint32_t reserved;     /* a tensor of 3 axes uses the first cache line only */
     /*
-     * If a span is one block: it has no memory from this byte on. Between `committed` and this
-     * byte it may have memory with any content, after a process died or failed while it
-     * committed memory or gave it back.
+     * If the block is a span by itself: it has no memory from this byte on. Between `committed`
+     * and this byte it may have memory with any content, after a process died or failed while
+     * that process committed memory or gave memory back.
      */
     _Atomic uint64_t memory_end;
 };
 _Static_assert(sizeof(struct tni_desc) == 128, "two lines of a cache");
 
 /*
- * In `committed` of a span of several blocks, which has at most 48 pages (192 KiB): pages were
- * given back, so each block of the span commits its own pages from now on.
+ * A bit in `committed` of a span of several blocks (which has at most 48 pages, 192 KiB): pages
+ * of the span were given back, so each block of the span commits its own pages from now on.
  */
 #define TNI_SPAN_TRIMMED (UINT64_C(1) << 63)
 
 /*
- * A tensor in a slot, in a message block or in a handle. Shape, strides and attributes follow.
+ * A view: a tensor in a slot, in a message block or in a handle. Shape, strides and attributes
+ * follow this struct.
  */
 enum { TNI_VIEW_CONTIGUOUS = 1u << 0, TNI_VIEW_READ_ONLY = 1u << 1 };
 struct tni_view {
@@ -287,8 +289,8 @@ struct tni_view {
 };
 enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 }; /* without attributes */
 /*
- * The form of a view: its third word, the fields from `code` on, which are read and compared at
- * once. pre: the view is aligned to 8 bytes
+ * The form of a view: its third word, the fields from `code` on, which are read and compared as
+ * one number. pre: the view is aligned to 8 bytes
  */
 typedef uint64_t tni_view_word __attribute__((may_alias));
 _Static_assert(offsetof(struct tni_view, code) == 16 && sizeof(struct tni_view) == 24,
@@ -310,8 +312,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tni_view_make_form()"
 
 /*
  * An attribute: this head, then `bytes` bytes, then zeros up to a multiple of 8. Attributes are
- * in rising order of kind. Each kind is there at most once, METADATA once for each key. A
- * tensor with an unknown kind is refused.
+ * in rising order of kind. A tensor has at most one attribute of each kind, but one of METADATA
+ * for each key. A tensor with an unknown kind is refused.
  */
 enum {
     TNI_ATTRIBUTE_FLAGS = 1,      /* uint32: TN_REQUIRES_GRAD and so on; not 0 */
@@ -342,10 +344,10 @@ struct tni_attribute_part {
 
 /*
  * The payload of a block of TNI_BACKING_CLASS. The block has the identity and the count of the
- * storage; the storage's bytes are in a memory object or a file, which begins with struct
- * tn_storage_header (tenon/share.h). The block's first holder writes this, `strategy` last,
- * before it makes the object. The process that frees the block first removes the object, then
- * sets `strategy` to 0.
+ * storage; the storage's bytes are in an object of its own, a memfd or a file, which begins
+ * with struct tn_storage_header (tenon/share.h). The block's first holder writes this
+ * description, `strategy` last, before it makes the object. The process that frees the block
+ * first removes the object, then sets `strategy` to 0.
  */
 enum { TNI_PATH_BYTES = 256 };
 struct tni_backing {
@@ -355,20 +357,20 @@ struct tni_backing {
     uint64_t data_bytes;
     _Atomic uint64_t inode; /* of the object; 0 until it exists */
     _Atomic uint64_t device;
-    _Atomic uint64_t owner; /* tni_who() that may write to a TN_TENSOR_WRITE_ONCE storage */
+    _Atomic uint64_t owner; /* tni_who() of the only writer of a TN_TENSOR_WRITE_ONCE storage */
     _Atomic uint64_t depositary; /* tni_who() of the tenond that has its descriptor; 0: none */
     char path[TNI_PATH_BYTES];   /* FILE_SYSTEM */
 };
 
 /*
  * The head of a message block. Each of the records 0 to count - 1 owns one reference to a
- * block, which is never a message block. A thread that changes `count`, always by one, has
- * announced that block. The views, then the bytes of the message, are in the payload block, or
- * follow the records at the next multiple of 8.
+ * block, which is never a message block. A thread changes `count` by one record at a time, and
+ * announces the block of that record. The views, then the bytes of the message, are in the
+ * payload block, or follow the records at the next multiple of 8.
  */
 struct tni_records {
     _Atomic uint32_t count;
-    uint32_t limit;         /* records that there is room for */
+    uint32_t limit;         /* how many records there is room for */
     uint32_t views_bytes;   /* encoded views, in order of the tensors */
     uint32_t payload_block; /* has views and bytes, and is the last record; 0: none */
     uint64_t bytes_count;
@@ -392,7 +394,7 @@ enum {
 /* `ended` of a queue: tn_queue_end() was called; a producer has died. */
 enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_ORPHANED = 2 };
 
-/* A set of seats, a bit each. The owner of a seat sets and clears its bit; so does a reaper. */
+/* A set of seats, a bit each. The owner of a seat, or a reaper, sets and clears its bit. */
 struct tni_seat_set {
     _Atomic uint64_t word[TNI_SEAT_WORDS];
 };
@@ -411,17 +413,16 @@ struct tni_object {
      */
     _Atomic uint32_t redeliveries;
     /*
-     * The last death, {deaths:32, seat:16, 1:16}, and the pid: [0] among all that had it open,
-     * [1] among the producers, [2] among the consumers.
+     * The last death, {deaths:32, seat:16, 1:16}, and its pid: [0] of the processes that had
+     * the object open, [1] of the producers, [2] of the consumers.
      */
     _Alignas(64) _Atomic uint64_t death[3];
     _Atomic int32_t death_pid[3];
     _Atomic uint32_t ended;    /* TNI_QUEUE_ENDED, TNI_QUEUE_ORPHANED */
     _Atomic uint64_t unpushed; /* positions of a queue that the tail passed without a push */
-    /* A cache line for each. `head` and `tail` are positions {round:32, index:32} in the ring.
-     */
-    _Alignas(64) _Atomic uint64_t head;  /* a hint: positions before have no message */
-    _Alignas(64) _Atomic uint64_t tail;  /* a hint: positions before were claimed */
+    /* Each field has its own cache line. `head` and `tail` are positions in the ring. */
+    _Alignas(64) _Atomic uint64_t head;  /* a hint: earlier positions have no message */
+    _Alignas(64) _Atomic uint64_t tail;  /* a hint: earlier positions were claimed */
     _Alignas(64) _Atomic uint32_t items; /* wait word of consumers, and of other waits */
     _Alignas(64) _Atomic uint32_t room;  /* wait word of producers */
     /*
@@ -430,8 +431,10 @@ struct tni_object {
      */
     _Alignas(64) _Atomic uint64_t value;
     _Atomic uint64_t value2;
-    /* Deaths of threads that had announced it, and how many of them a recount has covered:
-     * semaphore.c, I4. */
+    /*
+     * How many threads died that had announced the object, and how many of these deaths a
+     * recount has covered: semaphore.c, I4.
+     */
     _Atomic uint32_t suspects_added;
     _Atomic uint32_t suspects_done;
     _Alignas(64) struct tni_seat_set openers;
@@ -441,9 +444,9 @@ struct tni_object {
 };
 
 /*
- * Hints, so that a reaper need not check every object: a bit is set before the object needs the
- * reaper. UNOPENED: perhaps no process has the object open any more. SUSPECT: perhaps
- * `suspects_added` is ahead of `suspects_done`.
+ * The rows `loose` are hints, so that a reaper need not check every object: an object's bit is
+ * set before the object needs the reaper. UNOPENED: perhaps no process has the object open any
+ * more. SUSPECT: perhaps `suspects_added` is larger than `suspects_done`.
  */
 enum { TNI_LOOSE_UNOPENED = 0, TNI_LOOSE_SUSPECT = 1, TNI_LOOSE_ROWS = 2 };
 /* Rows of opens, loose and issues begin with this many words: a bit for each later word. */
@@ -451,7 +454,7 @@ enum { TNI_ROW_HEAD = TNI_MAX_OBJECTS / 64 / 64 };
 
 /*
  * A slot of a ring: this head, then the view and the bytes of a message. A FULL, TAKEN, LEASED
- * or RETURNING slot owns one reference to `block`, if that is not 0.
+ * or RETURNING slot owns one reference to `block`, if `block` is not 0.
  */
 enum { TNI_FORM_BYTES = 0, TNI_FORM_TENSOR = 1, TNI_FORM_MESSAGE = 2 };
 struct tni_slot {
@@ -461,18 +464,18 @@ struct tni_slot {
     uint16_t view_bytes;  /* encoded struct tni_view at `data`; FORM_TENSOR */
     uint8_t form;
     uint8_t is_tensor; /* 1: the message is one tensor and nothing else */
-    uint16_t attempt;
-    /* earlier deliveries of the message */ /* times that the message was returned */
-    uint16_t producer;                      /* the seat that pushed it */
-    uint8_t data[];                         /* 24: view, then bytes */
+    uint16_t attempt;  /* how often the message was returned to the queue */
+    uint16_t producer; /* the seat that pushed the message */
+    uint8_t data[];    /* 24: view, then bytes */
 };
 
 /* ---- tickets ----------------------------------------------------------------------------- */
 
 /*
- * `expires_ns` of a ticket without a time limit: BOUND | generation, until the issuer's seat
- * ends. Then the ticket gets a time limit: at once WITH_ISSUER, else after a while. The
- * generation makes sure that no later ticket in the same place gets it.
+ * A bound ticket has no time limit while its issuer has its seat: `expires_ns` is
+ * BOUND | generation. When the issuer's seat ends, the ticket gets an expiry time: now if
+ * WITH_ISSUER is set, else a time in the future. The generation makes sure that no later ticket
+ * in the same place gets that expiry time.
  */
 #define TNI_TICKET_BOUND       (UINT64_C(1) << 63)
 #define TNI_TICKET_WITH_ISSUER (UINT64_C(1) << 62)
@@ -491,7 +494,7 @@ static inline bool tni_ticket_is_live(const struct tni_ticket *ticket)
     return tni_ticket_state(atomic_load(&ticket->word)) == TNI_TICKET_LIVE;
 }
 
-/* Tickets side by side that one bit of a seat's row of issues stands for. */
+/* How many tickets side by side have one bit in a seat's row of issues. */
 enum { TNI_TICKET_GROUP = 64 };
 
 #include "layout/geometry.h"

@@ -19,16 +19,16 @@
 /* ---- seats ------------------------------------------------------------------------------- */
 
 /*
- * A seat's word is {incarnation:32, state:8, recoverer:24}. The states:
+ * A seat's word is {incarnation:32, state:8, recoverer:24}. The states are:
  *
  *   FREE -> JOINING (taken; holds may be written already) -> ALIVE -> LEAVING -> FREE
  *   JOINING, ALIVE, LEAVING of a dead process -> REAPING -> FREE
  *
- * Each change to FREE raises the incarnation. `recoverer` of a seat that is REAPING names the
- * seat that reclaims it, as {incarnation:14, seat:10}; TNI_SEAT_NOBODY: no seat does yet. With
- * JOINING, ALIVE and LEAVING it is {unused:1, witnessed:1, pid:22}, where `witnessed` says that
- * the process has a witness (process.c, I4), and pid is 0 once the seat is ALIVE; JOINING with
- * TNI_SEAT_NOBODY is the seat of a child that will not come.
+ * Each change to FREE raises the incarnation. While a seat is REAPING, `recoverer` names the
+ * seat that reclaims it, as {incarnation:14, seat:10}; TNI_SEAT_NOBODY: no seat does yet. While
+ * a seat is JOINING, ALIVE or LEAVING, `recoverer` is {unused:1, witnessed:1, pid:22}, where
+ * `witnessed` says that the process has a witness (process.c, I4), and pid is 0 once the seat
+ * is ALIVE. JOINING with TNI_SEAT_NOBODY is the seat of a child that does not exist.
  */
 enum {
     TNI_SEAT_FREE = 0,
@@ -51,8 +51,7 @@ static inline uint64_t tni_seat_word(uint32_t incarnation, uint32_t state, uint3
 {
     return (uint64_t)incarnation << 32 | (uint64_t)state << 24 | recoverer;
 }
-/** `recoverer` for this seat. The incarnation distinguishes it from a later owner of the seat.
- */
+/** The value of `recoverer` that names a seat. Its incarnation tells later owners apart. */
 static inline uint32_t tni_recoverer(uint32_t seat, uint32_t incarnation)
 {
     return (incarnation << 10 | seat) & 0xffffff;
@@ -69,7 +68,7 @@ static inline uint32_t tni_who_incarnation(uint64_t who) { return (uint32_t)(who
 
 /*
  * `bell_fd_armed` of a seat: {epoch:31, armed:1}. The epoch changes each time that the seat's
- * owner arms it.
+ * owner arms the word.
  */
 enum { TNI_BELL_ARMED = 1, TNI_BELL_EPOCH = 2 };
 
@@ -102,7 +101,9 @@ static inline uint64_t tni_word_next(uint64_t word, uint32_t state, uint32_t cou
     return ((word & ~TNI_WORD_USED) + TNI_WORD_VERSION_ONE) | ((uint64_t)state << 24) | count;
 }
 
-/* What is being recounted: {turn:32, block:32}. No block is of class 255, so it is an object's.
+/*
+ * The block or object that is being recounted: {turn:32, block:32}. Class 255 has no blocks, so
+ * a `block` of class 255 stands for an object: its index is the index of the object.
  */
 static inline uint32_t tni_recounted_object(uint32_t index)
 {
@@ -144,8 +145,10 @@ static inline uint64_t tni_death_word(uint32_t deaths, uint32_t seat)
     return (uint64_t)deaths << 32 | (uint64_t)(seat & 0xffff) << 16 | 1;
 }
 
-/* A lock: 0, or free and RECOVERED, or {held:1, recovered:1, incarnation:22, seat:16,
- * thread:24}. */
+/*
+ * A lock's word: 0, or only RECOVERED (free, and the last owner died), or
+ * {held:1, recovered:1, incarnation:22, seat:16, thread:24} of the owner.
+ */
 #define TNI_LOCK_HELD      (UINT64_C(1) << 63)
 #define TNI_LOCK_RECOVERED (UINT64_C(1) << 62)
 static inline uint64_t tni_lock_word(uint32_t incarnation, uint32_t seat, uint32_t thread)
@@ -161,22 +164,22 @@ static inline uint32_t tni_lock_seat(uint64_t word) { return (uint32_t)(word >> 
 static inline uint32_t tni_lock_thread(uint64_t word) { return (uint32_t)word & 0xffffff; }
 
 /*
- * A semaphore: {version:32, permits:32}. An owned semaphore of one permit:
- * {holder:32, permits:32}, where `holder` is its seat + 1, or 0.
+ * A semaphore's word is {version:32, permits:32}. The word of an owned semaphore of one permit
+ * is {holder:32, permits:32}, where `holder` is the seat of the holder + 1, or 0.
  */
 static inline uint32_t tni_semaphore_permits(uint64_t word) { return (uint32_t)word; }
 static inline uint64_t tni_semaphore_one_held(uint32_t seat)
 {
     return (uint64_t)(seat + 1) << 32;
 }
-/** The holder's seat, or 0xffff, which is TNI_NO_SEAT. */
+/** The holder's seat; TNI_NO_SEAT (0xffff): the permit is free. */
 static inline uint32_t tni_semaphore_one_holder(uint64_t word)
 {
     uint32_t holder = (uint32_t)(word >> 32);
     return holder != 0 ? holder - 1 : 0xffff;
 }
 
-/* A barrier: {generation:24, fates:16, arrived:16, fate:8}; `fates` has 2 bits a generation. */
+/* A barrier's word: {generation:24, fates:16, arrived:16, fate:8}; `fates` has 8 x 2 bits. */
 static inline uint32_t tni_barrier_generation(uint64_t word) { return (uint32_t)(word >> 40); }
 static inline uint32_t tni_barrier_fates(uint64_t word)
 {
@@ -190,8 +193,7 @@ static inline uint32_t tni_barrier_fate(uint64_t word) { return (uint32_t)word &
 /** Whether waiters get an error until tn_barrier_reset(). */
 static inline bool tni_barrier_is_broken(uint64_t word) { return tni_barrier_fate(word) != 0; }
 
-/* The last owner of a lock that died, or who broke a barrier by dying: {pid:32, seat:16, 1:16}.
- */
+/* The dead owner of a lock, or the process that broke a barrier: {pid:32, seat:16, 1:16}. */
 static inline uint64_t tni_dead_make(uint32_t pid, uint32_t seat)
 {
     return (uint64_t)pid << 32 | (uint64_t)(seat & 0xffff) << 16 | 1;
@@ -202,8 +204,8 @@ static inline int32_t tni_dead_pid(uint64_t dead) { return (int32_t)(uint32_t)(d
 /* ---- slots of a queue -------------------------------------------------------------------- */
 
 /*
- * A slot's word is {round:32, state:8, seat:16, tag:8}. `tag` is the number of a thread; of a
- * RETURNING slot it is the lowest bit of `attempt`.
+ * A slot's word is {round:32, state:8, seat:16, tag:8}. `tag` is the number of a thread; in a
+ * RETURNING slot `tag` is the lowest bit of `attempt`.
  */
 enum {
     TNI_SLOT_EMPTY = 0,
@@ -271,7 +273,7 @@ static inline uint8_t tni_form_form(uint64_t form) { return (uint8_t)(form >> 16
 static inline bool tni_form_is_tensor(uint64_t form) { return (form >> 24 & 0xff) == 1; }
 static inline uint16_t tni_form_attempt(uint64_t form) { return (uint16_t)(form >> 32); }
 static inline uint16_t tni_form_producer(uint64_t form) { return (uint16_t)(form >> 48); }
-/** The same form with the next attempt. */
+/** The form with its attempt raised by one. */
 static inline uint64_t tni_form_attempted(uint64_t form)
 {
     const uint64_t attempts = UINT64_C(0xffff) << 32;
@@ -280,14 +282,13 @@ static inline uint64_t tni_form_attempted(uint64_t form)
 
 /* ---- tickets ----------------------------------------------------------------------------- */
 
-/* A ticket's word is {generation:36, state:8, uses:20}. A LIVE ticket owns one reference to its
- * block. */
+/* A ticket's word is {generation:36, state:8, uses:20}. A LIVE ticket owns a reference. */
 enum {
     TNI_TICKET_FREE = 0,   /* never used, or ended long ago */
     TNI_TICKET_MAKING = 1, /* `uses` is the maker's seat */
     TNI_TICKET_LIVE = 2,
     TNI_TICKET_USED =
-        3, /* this and the next two: ended, and why; the entry may be taken again */
+        3, /* USED, REVOKED, EXPIRED: why the ticket ended; the entry may be taken again */
     TNI_TICKET_REVOKED = 4,
     TNI_TICKET_EXPIRED = 5
 };
@@ -306,7 +307,9 @@ static inline uint32_t tni_ticket_uses(uint64_t word)
 /** The seat of the process that makes the ticket. pre: MAKING */
 static inline uint32_t tni_ticket_maker(uint64_t word) { return tni_ticket_uses(word); }
 
-/* A ticket's public id is {generation:44, index:20}; an object's is {generation:32, number:32}.
+/*
+ * The public id of a ticket is {generation:44, index:20}. The public id of an object is
+ * {generation:32, number:32}.
  */
 static inline uint64_t tni_ticket_id(uint64_t generation, uint32_t index)
 {

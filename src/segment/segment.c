@@ -9,8 +9,9 @@
  *     two memory objects, which the kernel states.
  * I3  A window is a part of a class's part of the arena, and no block lies in two windows. A
  *     window stays mapped as long as the segment, so pointers into it stay valid.
- * Callers: api (members), reaper (tenond), inspect (read-only). Death: a domain that is half
- * made has no name and no other process; the kernel frees it.
+ * Callers: api (for members), reaper (for tenond), the inspection (read-only). If a process
+ * dies while it makes a domain, the domain has no name and no other member; the kernel frees
+ * it.
  */
 #include "segment/window.h"
 
@@ -29,7 +30,7 @@ int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t f
     /*
      * The kernel refuses tni_os_discard() where the program has locked the memory (mlock).
      * Before tni_os_punch() the descriptor is checked: the program may have closed it and
-     * opened a file of its own under its number.
+     * opened a file of its own under the same number.
      */
     int status = is_mapped ? tni_segment_check_descriptors(s) : 0;
     return status != 0
@@ -39,7 +40,7 @@ int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t f
 
 /* ---- create and attach ------------------------------------------------------------------- */
 
-/* pre: both objects are sealed against shrinking, so no access to the mappings can fail */
+/* Map both memory objects. pre: they are sealed against shrinking, so no access can fail */
 static int map_both(struct tni_segment *s)
 {
     void *control = NULL, *arena = NULL;
@@ -89,7 +90,7 @@ static void fill_header(struct tni_header *h, const struct tni_segment *s,
     h->flags = options->flags;
     atomic_store_explicit(&h->quota_bytes, options->quota_bytes, memory_order_relaxed);
     atomic_store_explicit(&h->watermark_bytes, options->watermark_bytes, memory_order_relaxed);
-    /* I1: pairs with the acquire load in copy_header() */
+    /* This release pairs with the acquire load in copy_header() (I1). */
     __atomic_store_n(&h->magic, TNI_MAGIC, __ATOMIC_RELEASE);
 }
 
@@ -227,7 +228,7 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
     return 0;
 }
 
-/* Check the two objects, and fill in all of *s except the mappings. */
+/* Check the two memory objects, and fill in all fields of *s except the mappings. */
 static int examine(int control_fd, int arena_fd, struct tni_segment *s)
 {
     struct tni_os_memory control, arena;

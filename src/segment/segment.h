@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment: create, attach and check the two mappings of a domain, and find each struct in them.
- * The functions that take an index return a pointer into the mapping for every index that
+ * segment: creates, attaches and checks the two mappings of a domain, and finds structs in
+ * them. The functions that take an index return a pointer into the mapping for every index that
  * passed a tni_geometry_has_*() test.
  */
 #ifndef TNI_SEGMENT_H
@@ -15,20 +15,19 @@ struct tni_segment {
     struct tni_geometry geometry; /* private, trusted */
     struct tni_header *header;    /* the control segment's start */
     uint8_t *arena;               /* an invalid address, if there are windows */
-    struct tni_windows *windows;  /* the mapped parts of the arena; NULL: all of it is mapped */
+    struct tni_windows *windows;  /* the mapped parts of the arena; NULL: all is mapped */
     int control_fd;
     int arena_fd;
     uint64_t control_inode;
     uint64_t arena_inode;
     bool is_read_only;
-    /* Copies of the header's fields that were checked; any member may have changed those since.
-     */
+    /* Checked copies of fields of the header. Any member may change the header after that. */
     uint32_t flags; /* TN_DOMAIN_* */
     uint8_t id[16];
     char name[TNI_NAME_BYTES];
 };
 
-/** What a domain is made with. No field has a default. */
+/** The options of a new domain. No field has a default. */
 struct tni_segment_options {
     const char *name; /* "" if anonymous */
     uint32_t seats, blocks, objects, tickets;
@@ -49,21 +48,21 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
                        struct tni_segment *ret_segment);
 
 /**
- * The same for a process that attaches to many domains and reads little of each: of the arena,
- * only the windows that tni_payload_look() needs are mapped. The address space of a process has
- * room for a few whole arenas of a large machine, and for thousands of windows. One thread at a
- * time may use the segment.
+ * Attach as tni_segment_attach() does, for a process that attaches to many domains and reads
+ * little of each. Of the arena, the call maps only the windows that tni_payload_look() needs.
+ * The address space of a process has room for a few whole arenas of a large machine, and for
+ * thousands of windows. One thread at a time may use the segment.
  * @param fail  called when a window cannot be mapped; does not return
  */
 int tni_segment_attach_sparse(int control_fd, int arena_fd, void (*fail)(void),
                               struct tni_segment *ret_segment);
 
-/** Close the descriptors and keep the mappings. Idempotent. */
+/** Close the descriptors of a segment, and keep its mappings. Idempotent. */
 void tni_segment_close(struct tni_segment *segment);
 
 /**
- * Check that both descriptors are still those of the domain. A program that makes itself a
- * daemon may have closed them, and opened its own files under their numbers. TN_ERR_SYSTEM.
+ * Check that both descriptors still belong to the domain. A program that makes itself a daemon
+ * may have closed them, and opened its own files under the same numbers. TN_ERR_SYSTEM.
  */
 int tni_segment_check_descriptors(const struct tni_segment *segment);
 
@@ -72,10 +71,10 @@ int tni_segment_check_descriptors(const struct tni_segment *segment);
 enum { TNI_LABEL_BYTES = TNI_NAME_BYTES + 2 };
 const char *tni_segment_label(const struct tni_segment *segment, char text[TNI_LABEL_BYTES]);
 
-/** Whether the control descriptor is still that of the domain. Sets no detail. */
+/** Whether the control descriptor still belongs to the domain. Sets no error detail. */
 bool tni_segment_has_control(const struct tni_segment *segment);
 
-/** Unmap and close. */
+/** Unmap a segment and close its descriptors. */
 void tni_segment_detach(struct tni_segment *segment);
 
 /**
@@ -108,8 +107,10 @@ static inline _Atomic uint64_t *tni_word_at(const struct tni_segment *s, tni_blo
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) +
            tni_block_position(&s->geometry, block);
 }
-/* By position, for callers that need several structs of a block: the compiler would compute the
- * position again after each atomic operation. */
+/*
+ * Find a block's word by its position. For callers that need several structs of a block: with
+ * tni_word_at() the compiler would compute the position again after each atomic operation.
+ */
 static inline _Atomic uint64_t *tni_word_of(const struct tni_segment *s, uint32_t position)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) + position;
@@ -123,12 +124,12 @@ static inline struct tni_desc *tni_desc_at(const struct tni_segment *s, tni_bloc
     return (struct tni_desc *)tni_control_at(s, s->geometry.descs_off) +
            tni_block_position(&s->geometry, block);
 }
-/** Words of 64 hint bits; a block's bit is at its position. */
+/** The word of 64 hint bits that has the bit of the block with this position. */
 static inline _Atomic uint64_t *tni_hints_at(const struct tni_segment *s, uint32_t position)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.hints_off) + position / 64;
 }
-/** Words of 64 bits of suspects, in one of the TNI_SUSPECT_ROWS rows. */
+/** The word of 64 suspect bits for this position, in one of the TNI_SUSPECT_ROWS rows. */
 static inline _Atomic uint64_t *tni_suspects_at(const struct tni_segment *s, uint32_t row,
                                                 uint32_t position)
 {
@@ -136,7 +137,7 @@ static inline _Atomic uint64_t *tni_suspects_at(const struct tni_segment *s, uin
                                                      row * s->geometry.row_bytes) +
            position / 64;
 }
-/** Words of 64 hold bits of a seat. */
+/** The word of 64 hold bits of a seat that has the bit of the block with this position. */
 static inline _Atomic uint64_t *tni_row_at(const struct tni_segment *s, uint32_t seat,
                                            uint32_t position)
 {
@@ -168,16 +169,17 @@ static inline _Atomic uint64_t *tni_loose_of(const struct tni_segment *s, uint32
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.loose_off +
                                                      row * s->geometry.opens_bytes);
 }
-/** The row of groups of TNI_TICKET_GROUP tickets of which the seat may have issued some. */
+/** A row with a bit for each TNI_TICKET_GROUP tickets: the seat may have issued one of them. */
 static inline _Atomic uint64_t *tni_issues_of(const struct tni_segment *s, uint32_t seat)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.issues_off +
                                                      seat * s->geometry.issues_bytes);
 }
 /*
- * A row of opens, loose or issues begins with TNI_ROW_HEAD words, the head, which have a bit
- * for each later word. The bit in the head is set before a bit of that word. So where few bits
- * are set, few cache lines are read. To set a set bit, or clear a clear one, writes nothing.
+ * A row of opens, loose or issues begins with a head of TNI_ROW_HEAD words. The head has a bit
+ * for each word after the head, which is set before a bit in that word is set. So few cache
+ * lines are read if few bits are set. Setting a set bit, or clearing a clear bit, writes
+ * nothing.
  */
 static inline bool tni_bit_is_set(const _Atomic uint64_t *row, uint32_t at)
 {
@@ -212,7 +214,7 @@ static inline uint32_t tni_bit_next(const _Atomic uint64_t *row, uint32_t from, 
     }
     return count;
 }
-/** Clear the bits in the head of words that are 0. pre: no thread sets bits of this row. */
+/** Clear each bit of the head whose word is 0. pre: no thread sets bits of this row. */
 static inline void tni_bit_forget(_Atomic uint64_t *row, uint32_t count)
 {
     for (uint32_t word = 0; word < (count + 63) / 64; word++)
@@ -226,19 +228,18 @@ static inline void *tni_payload_at(const struct tni_segment *s, tni_block block)
 {
     return s->arena + tni_block_offset(&s->geometry, block);
 }
-/** Map the window that the block lies in, unless it is mapped, for as long as the segment. */
+/** Map the window with this block, unless it is mapped already. @return the block's payload */
 void *tni_segment_reach(const struct tni_segment *segment, tni_block block);
-/** tni_payload_at(), also in a process that has mapped only windows of the arena: tenond. */
+/** Find the payload of a block, also in tenond, which maps only windows of the arena. */
 static inline void *tni_payload_look(const struct tni_segment *s, tni_block block)
 {
     return TNI_LIKELY(s->windows == NULL) ? tni_payload_at(s, block)
                                           : tni_segment_reach(s, block);
 }
-/** Give the memory of `bytes` bytes of the arena back to the system, from `from` bytes after
- * the block's start on. */
+/** Give `bytes` bytes of memory back to the system, from offset `from` in the block on. */
 int tni_segment_discard(const struct tni_segment *segment, tni_block first, uint64_t from,
                         uint64_t bytes);
-/** Limits from shared memory, at most those of the geometry. */
+/** How many seats to search: the limit in shared memory, but at most the size of the table. */
 static inline uint32_t tni_seat_limit(const struct tni_segment *s)
 {
     uint32_t limit = atomic_load_explicit(&s->header->seat_limit, memory_order_seq_cst);
@@ -260,7 +261,7 @@ static inline uint32_t tni_frontier(const struct tni_segment *s, uint32_t class_
         atomic_load_explicit(&tni_class_at(s, class_id)->frontier, memory_order_seq_cst);
     return TNI_MIN(frontier, s->geometry.classes[class_id].capacity);
 }
-/** Raise a limit to at least `limit`. */
+/** Raise a limit in shared memory to at least `limit`. */
 static inline void tni_raise_limit(_Atomic uint32_t *word, uint32_t limit)
 {
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);

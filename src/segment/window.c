@@ -8,7 +8,7 @@
 
 enum { WINDOW_BYTES = 2 << 20, CLASS_WINDOWS = 46 };
 
-/* Window 0 has the first unit of the class, window k the units from 2^(k-1) to 2^k - 1. */
+/* Window 0 maps the first unit of the class, window k the units from 2^(k-1) to 2^k - 1. */
 struct class_windows {
     uint8_t *at[CLASS_WINDOWS];
 };
@@ -17,7 +17,7 @@ struct tni_windows {
     struct class_windows *of[TNI_CLASSES]; /* NULL: no window of the class was mapped */
 };
 
-/* A unit is a multiple of spans, so of blocks and of pages (I3). */
+/* A unit is a whole number of spans, and so of blocks and of pages (I3). */
 static uint64_t unit_bytes(const struct tni_class_geometry *c)
 {
     uint64_t span_bytes = c->span * c->size_bytes;
@@ -29,7 +29,7 @@ static uint64_t class_bytes(const struct tni_class_geometry *c)
     return tni_align_up(c->capacity, c->span) * c->size_bytes;
 }
 
-/* @return the window that has byte `at` of the class, which has the bytes from *ret_from on */
+/* Find the window that has byte `at` of a class; it has the bytes from *ret_from to *ret_to. */
 static uint32_t window_of(const struct tni_class_geometry *c, uint64_t at, uint64_t *ret_from,
                           uint64_t *ret_to)
 {
@@ -70,7 +70,7 @@ void *tni_segment_reach(const struct tni_segment *s, tni_block block)
     return s->windows->of[class_id]->at[k] + (at - from);
 }
 
-/* An address outside every mapping: code that uses the arena without windows faults at once. */
+/* An address outside every mapping. Code that uses it instead of windows gets SIGSEGV. */
 static uint8_t *invalid_arena(void) { return (uint8_t *)(UINTPTR_MAX / 2 + 1); }
 
 int tni_window_map(struct tni_segment *s, void (*fail)(void))

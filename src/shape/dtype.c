@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype: the types of elements, by number and by name. */
+/* dtype: finds the types of elements by number and by name. */
 #include "shape/shape.h"
 
 #include <stdio.h>

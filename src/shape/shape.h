@@ -26,8 +26,7 @@ struct tn_tensor {
     bool is_row_major; /* contiguous, and unused strides are those of a new tensor, too */
     bool is_read_only;
     bool is_inner; /* lies behind its storage in the same allocation */
-    /* tni_view_form() of this tensor without attributes. A read-only storage does not show in
-     * it. */
+    /* The tni_view_form() of this tensor without attributes. Ignores a read-only storage. */
     uint64_t form;
     struct tni_storage *storage;
     _Atomic(struct tni_attributes *) attributes; /* NULL: none */
@@ -103,8 +102,8 @@ int tni_shape_reach(int32_t ndim, const int64_t *shape, const int64_t *strides,
 
 /**
  * Simplify a shape with two sets of strides in place: remove the axes of size 1, and join two
- * neighbouring axes into one where the elements are evenly spaced in both sets. `b` may be `a`.
- * pre: no size is 0. @return how many axes are left
+ * neighbouring axes into one axis if the elements are evenly spaced in both sets. `b` may be
+ * `a`. pre: no size is 0. @return how many axes are left
  */
 int32_t tni_shape_collapse(int32_t ndim, int64_t *shape, int64_t *a, int64_t *b);
 

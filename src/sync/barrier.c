@@ -10,10 +10,10 @@
  * I1  Arrivals, fate and generation are one word, changed by CAS. An arrival counts in the
  *     generation that the arriving process read, or not at all; the CAS of the last arrival
  *     passes the generation.
- * I2  A generation with a fate other than PASSED takes no arrivals; a reset begins the next
- *     one.
- * I3  A waiter learns the fate of its own generation, even when later ones have begun. I4
- *     value2 names the dead process before a fate becomes DIED.
+ * I2  A generation with a fate other than PASSED takes no arrivals. A reset begins the next
+ *     generation.
+ * I3  A waiter learns the fate of its own generation, even when later generations have begun.
+ * I4  value2 names the dead process before a fate becomes DIED.
  * Callers: users, the reaper. Death of any process that has the barrier open: the reaper
  * makes the generation DIED. Death of a process that changed the word, before its wake-up:
  * the reaper wakes all waiters.
@@ -27,7 +27,7 @@ static uint64_t with_fate(uint64_t word, uint32_t fate)
 {
     return (word & ~UINT64_C(0xff)) | fate;
 }
-/* The next generation, after this one ended with `fate`. */
+/* The word of the next generation, after the generation in `word` ended with `fate`. */
 static uint64_t next_word(uint64_t word, uint32_t fate)
 {
     uint64_t fates = (uint64_t)tni_barrier_fates(word) << 2 | fate;
@@ -76,15 +76,14 @@ static int report(const struct tni_object *object, uint32_t fate)
                     TNI_TITLE(object->name), tni_dead_pid(dead), tni_dead_seat(dead));
 }
 
-/* I3. TN_ERR_TIMED_OUT: nothing is decided yet. */
+/* The fate of a generation as a status (I3). TN_ERR_TIMED_OUT: no fate is decided yet. */
 static int outcome(const struct tni_object *object, uint64_t word, uint32_t generation)
 {
     uint32_t since = (tni_barrier_generation(word) - generation) & 0xffffff;
     if (since == 0)
         return tni_barrier_fate(word) == FATE_PASSED ? TN_ERR_TIMED_OUT
                                                      : report(object, tni_barrier_fate(word));
-    /* More than eight generations have ended since: the word no longer tells the fate of ours.
-     */
+    /* After more than eight later generations, the word no longer has the fate of this one. */
     if (since > FATES)
         return 0;
     return report(object, tni_barrier_fates(word) >> (2 * (since - 1)) & 3);
@@ -104,8 +103,8 @@ static int try_pass(void *context)
 }
 
 /*
- * A party that has arrived leaves, because of the status `why`: break the generation, unless
- * its fate is decided by now.
+ * A party that has arrived stops waiting, because of the status `why`: break the generation,
+ * unless its fate is decided by now.
  */
 static int break_generation(const struct gathering *g, int why, uint64_t deadline_ns)
 {
@@ -153,7 +152,7 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
     struct gathering g = {object, tni_barrier_generation(seen)};
     const struct tn_domain *d = barrier->domain;
     uint64_t who = d->who;
-    /* TNI_SIDE_NONE: the waiter learns of a death as the fate of its generation. */
+    /* TNI_SIDE_NONE: a death ends the wait as the fate of the generation, not by itself. */
     status = tni_object_wait(barrier,
                              &(struct tni_awaited){.word = &object->items,
                                                    .side = TNI_SIDE_NONE,
@@ -168,8 +167,8 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
 }
 
 /*
- * A barrier that is not broken is left alone: of two survivors that call this, the first may
- * wait at the barrier again when the second calls.
+ * Does nothing if the barrier is not broken: two survivors may both call this, and the first
+ * may wait at the barrier again when the second one calls.
  */
 int tn_barrier_reset(tn_barrier *barrier)
 {
@@ -187,7 +186,9 @@ int tn_barrier_reset(tn_barrier *barrier)
     return 0;
 }
 
-/* If a party resets the barrier between two recoverers of one seat, the second breaks it again.
+/*
+ * Break the barrier for a dead seat. If a party resets the barrier after one recoverer of the
+ * seat and before another, the other recoverer breaks it again.
  */
 static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {

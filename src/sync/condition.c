@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * condition: release a lock, wait for a signal, and acquire the lock again.
+ * condition: releases a lock, waits for a signal, and acquires the lock again.
  *
  * Word: value is the sequence, the number of signals so far.
  * I1  A waiter reads the sequence while it holds the lock, and passes when the sequence has
- *     moved. So it misses no signal after its release of the lock, however late it sleeps.
+ *     changed. So it misses no signal after its release of the lock, however late it sleeps.
  * I2  A waiter that began after a signal may get the wake-up that was meant for an earlier
- *     waiter; it then wakes another one. An interrupted wait took no wake-up
+ *     waiter; then it wakes up another waiter. An interrupted wait consumed no wake-up
  *     (tni_process_sleep()).
- * Callers: users. Death of a signaller before its wake-up, or of a waiter that was woken
- * up: the reaper wakes all waiters, and those that a signal was meant for pass by I1. For
- * the death of a waiter that has the lock again, see lock.c.
+ * Callers: users. If a signaller dies before its wake-up, or a waiter dies after it was woken
+ * up, the reaper wakes up all waiters, and the waiters that a signal was meant for pass by I1.
+ * For the death of a waiter that has the lock again, see lock.c.
  */
 #include "sync/lock.h"
 #include "sync/sync.h"
 
-/* A limit: two waiters that both began late could pass one wake-up back and forth for ever. */
+/*
+ * How often a waiter passes a wake-up on (I2). Without this limit, two waiters that both began
+ * after the signal could pass one wake-up back and forth for ever.
+ */
 enum { MAX_PASSED_ON = 4 };
 
 int tn_condition_open(tn_domain *domain, const char *name, uint32_t flags,
@@ -31,7 +34,7 @@ struct wait {
     struct tni_object *object;
     uint64_t sequence;
     uint32_t epoch;     /* of the wait word: each wake-up changes it */
-    uint32_t passed_on; /* wake-ups */
+    uint32_t passed_on; /* how many wake-ups this waiter passed on */
 };
 
 static uint32_t epoch_of(struct tni_object *object)
@@ -76,8 +79,8 @@ int tn_condition_wait(tn_condition *condition, tn_lock *lock, tn_deadline deadli
     if (acquired == 0)
         return status;
     /*
-     * The lock's owner died, too: this call reports that death, and the next wait reports the
-     * one that ended this wait.
+     * The lock's owner died, too. This call reports the death of the owner, and the next wait
+     * reports the death that ended this wait.
      */
     if (status == TN_ERR_PEER_DIED)
         atomic_store(&handle->deaths_seen[TNI_SIDE_ANY], deaths_seen);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dead: `value2` of locks and barriers, which names a dead process. Inside the room sync. */
+/* dead: `value2` of locks and barriers names a dead process. Private to the room sync. */
 #ifndef TNI_SYNC_DEAD_H
 #define TNI_SYNC_DEAD_H
 
 #include "sync/sync.h"
 
-/** The word that names the process of a seat. pre: the seat is not reclaimed yet */
+/** A `value2` that names the process of a seat. pre: the seat is not reclaimed yet */
 static inline uint64_t tni_dead_word(const struct tni_segment *segment, uint32_t seat)
 {
     return tni_dead_make((uint32_t)atomic_load(&tni_seat_at(segment, seat)->pid), seat);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * event: set or not set.
+ * event: a flag that is set or not set.
  *
  * Word: value is 1 (set) or 0.
  * I1  With auto reset, a waiter passes by the CAS 1 -> 0: at most one waiter passes for
  *     each set.
- * I2  The word changes before the wake-up: a waiter that arms later sees the change.
- * Callers: users. Death of a setter before its wake-up, or of a waiter that was woken up
- * and did not pass: the reaper wakes all waiters at each object that the dead process had
- * open. The set by which a dead waiter passed is used up.
+ * I2  The word changes before the wake-up, so a waiter that arms the wait word later sees the
+ *     change.
+ * Callers: users. If a setter dies before its wake-up, or a waiter dies after it was woken up
+ * and before it passed, the reaper wakes up all waiters at each object that the dead process
+ * had open. If a waiter dies after it passed, the set by which it passed is used up.
  */
 #include "sync/sync.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* figures: what the word of an event, semaphore, lock or barrier says, for people. */
+/* figures: reads the numbers of an event, semaphore, lock or barrier that the tool shows. */
 #include "sync/sync.h"
 
 static bool has_permits(const struct tni_segment *s, const struct tni_object *object,

@@ -10,17 +10,16 @@
  * I2  Only the owner, or the reaper for a dead seat, changes a HELD word.
  * I3  value2 names the dead process before the word becomes RECOVERED; the next owner reads
  *     it.
- * Callers: users, condition.c.
- * Death of an owner: the word stays HELD by a dead seat, and the reaper makes it RECOVERED.
- * Death of a process that released the lock, before its
- * wake-up: the reaper wakes a waiter. A process that closes a lock that it holds, or leaves
- * the domain, is treated as dead.
+ * Callers: users, condition.c. If an owner dies, the word stays HELD by a dead seat, until the
+ * reaper makes it RECOVERED. If a process dies after it released the lock and before its
+ * wake-up, the reaper wakes up a waiter. A process that closes a lock that it holds, or leaves
+ * the domain, is treated as a dead owner.
  */
 #include "sync/lock.h"
 
 #include "sync/dead.h"
 
-/* The kernel's id of this thread, cached until a fork: the child's thread has another id. */
+/* The kernel's id of this thread. The cached id is not used in a forked child. */
 static uint32_t thread_id(void)
 {
     static _Thread_local int32_t id TNI_TLS_INITIAL, id_pid TNI_TLS_INITIAL;
@@ -53,8 +52,8 @@ struct acquire {
 };
 
 /*
- * Whether no thread will release the lock: its owner's seat has been reclaimed, or the owner's
- * process lives and the thread has ended.
+ * Whether no thread will release the lock: the seat of its owner has been reclaimed, or the
+ * owner's process lives but its thread has ended.
  */
 static bool has_lost_owner(const struct tni_segment *s, uint64_t word)
 {
@@ -80,7 +79,7 @@ static int fail_word(const struct acquire *a, uint64_t word)
         (unsigned long long)word);
 }
 
-/* Why this thread cannot take a lock with this word; 0: it can. */
+/* @return 0: this thread can take a lock that has this word; else why it cannot */
 static int check_free(struct acquire *a, uint64_t word)
 {
     const struct tni_segment *s = &a->domain->segment;
@@ -94,8 +93,8 @@ static int check_free(struct acquire *a, uint64_t word)
         !tni_geometry_has_seat(&s->geometry, tni_lock_seat(word)))
         return fail_word(a, word);
     /*
-     * Only a waiter that is about to sleep checks that the owner exists: that takes system
-     * calls. The word must be the same afterwards.
+     * Only a waiter that is about to sleep checks that the owner exists, because the check
+     * needs system calls. The answer is valid only if the word is the same afterwards.
      */
     if (++a->attempts > a->spins + 2 && has_lost_owner(s, word) &&
         atomic_load(&a->object->value) == word)
@@ -103,7 +102,7 @@ static int check_free(struct acquire *a, uint64_t word)
     return TN_ERR_TIMED_OUT;
 }
 
-/* Take the lock if its word is *seen; if not, *seen becomes the word. */
+/* Take the lock if its word is *seen; if not, set *seen to the word. */
 static inline bool take(struct tni_object *object, uint64_t *seen, uint64_t own)
 {
     if (TNI_UNLIKELY(!atomic_compare_exchange_strong(&object->value, seen, own)))
@@ -146,8 +145,8 @@ static int acquire_slow(tn_lock *lock, uint64_t own, int side, uint64_t deadline
 }
 
 /*
- * `side` is TNI_SIDE_NONE or TNI_SIDE_THROUGH: no death ends the wait, because the reaper
- * recovers the lock of a dead owner. Most locks are free, and then acquiring is one
+ * Acquire a lock. `side` is TNI_SIDE_NONE or TNI_SIDE_THROUGH: no death ends the wait, because
+ * the reaper recovers the lock of a dead owner. To acquire a free lock takes one
  * compare-and-swap.
  */
 static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
@@ -202,7 +201,7 @@ int tn_lock_release(tn_lock *lock)
     return 0;
 }
 
-/* Idempotent. The seat is dead, or its process closes the lock. */
+/* Recover the lock of a seat that is dead, or whose process closes the lock. Idempotent. */
 static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);

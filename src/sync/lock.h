@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock: what a condition needs of a lock. Inside the room sync. */
+/* lock: functions on locks for condition.c. Private to the room sync. */
 #ifndef TNI_SYNC_LOCK_H
 #define TNI_SYNC_LOCK_H
 

@@ -6,26 +6,26 @@
  * for each seat, the permits that it holds. An owned semaphore of one permit has no counts:
  * its word names the holder, {holder:32, permits:32}, and changes by one CAS, as a lock's
  * does (I5).
- * I1  In an owned semaphore permits + all counts <= capacity, always. They are equal while
- *     no thread is between two steps: it takes a permit, then counts it; it uncounts a
- *     permit, then gives it back.
+ * I1  In an owned semaphore permits + all counts <= capacity, always. The two sides are equal
+ *     while no thread is between two steps. To acquire, a thread takes a permit, then raises
+ *     its seat's count. To release, it lowers the count, then gives the permit back.
  * I2  A thread announces the object before the first of the two steps, and until after the
- *     second. So does a thread that releases a permit of another seat, and takes it from
- *     that seat's count.
+ *     second. A thread that releases a permit of another seat, and lowers that seat's count,
+ *     announces the object, too.
  * I3  A recount sets permits to capacity - counts. It reads the word, checks that no live
  *     thread announces the object, adds up the counts, checks again, and swaps the word
- *     that it read. A thread that was between its two steps meanwhile either is seen or has
- *     changed the word. A thread that is about to announce waits while header->recounted
- *     names the object, as with blocks (recount.c, I3).
+ *     that it read. If a thread was between its two steps meanwhile, the recount sees its
+ *     announce, or finds that the word has changed. A thread that is about to announce waits
+ *     while header->recounted names the object, as with blocks (recount.c, I3).
  * I4  The announce of a dead thread becomes a mark, object->suspects_added, before it is
  *     cleared, so no seat waits for the recount. A recount sets suspects_done to the
  *     suspects_added before it.
  * I5  With one permit, the word is {0, 1} or {holder, 0}. No thread is ever between two
  *     steps, so no thread announces the object and no process recounts it.
- * Callers: users, the reaper. Death of a holder: the reaper gives back all its permits at
- * once. Death between two steps, also of a reaper: permits are missing, and the announce
+ * Callers: users, the reaper. If a holder dies, the reaper gives back all its permits at once.
+ * If a thread, also of a reaper, dies between two steps, permits are missing, and the announce
  * leads to a recount. Permits without owners are lost with the process that took them. A
- * process that closes its last handle, or leaves, gives its permits back.
+ * process that closes the semaphore for the last time, or leaves, gives its permits back.
  */
 #include "sync/semaphore.h"
 
@@ -34,8 +34,8 @@ enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES };
 struct tni_semaphore {
     struct tn_object handle;
     uint32_t limit;         /* private copy: the most permits */
-    _Atomic uint32_t *held; /* [seats]: permits of each; NULL: not owned, or of one permit */
-    bool is_one;            /* owned, of one permit */
+    _Atomic uint32_t *held; /* [seats]: permits of each seat; NULL: not owned, or is_one */
+    bool is_one;            /* an owned semaphore of one permit */
     bool any_releases;
 };
 
@@ -204,7 +204,7 @@ static int fail_not_held(const struct tni_semaphore *semaphore)
                     TNI_TITLE(semaphore->handle.object->name));
 }
 
-/* I5 */
+/* Release the permit of an owned semaphore of one permit (I5). */
 static int release_one(struct tni_semaphore *semaphore)
 {
     struct tni_object *object = semaphore->handle.object;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * semaphore: the steps that users of a semaphore and its reaper share. Inside the room sync;
- * the invariants are in semaphore.c.
+ * semaphore: functions that users of a semaphore and the reaper share. Private to the room
+ * sync; the invariants are in semaphore.c.
  */
 #ifndef TNI_SYNC_SEMAPHORE_H
 #define TNI_SYNC_SEMAPHORE_H
@@ -11,7 +11,7 @@
 enum { TNI_MAX_PERMITS = INT32_MAX };
 enum { TNI_SEMAPHORE_ONE_FREE = 1 }; /* the word of a single permit that is free (I5) */
 
-/** Whether the semaphore is owned and of one permit. */
+/** Whether the semaphore is an owned semaphore of one permit. */
 static inline bool tni_semaphore_is_one(const struct tni_object *object)
 {
     return (TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) != 0 &&
@@ -24,14 +24,16 @@ static inline uint64_t tni_semaphore_next(uint64_t word, uint32_t permits)
     return ((word >> 32) + 1) << 32 | permits;
 }
 
-/** Size of the block of counts. */
+/** Size of the block of counts in bytes. */
 static inline uint64_t tni_semaphore_held_bytes(const struct tni_segment *s)
 {
     return (uint64_t)s->geometry.seats * sizeof(uint32_t);
 }
 
-/* I2, before the first step. An exchange, so that others see the announce before anything after
- * it. */
+/*
+ * Announce the object before the first step (I2). The announce is an exchange, so that other
+ * processes see it before every later write of this thread.
+ */
 static inline struct tni_thread *tni_semaphore_begin(struct tn_domain *domain, uint32_t index)
 {
     struct tni_thread *thread = tni_thread_enter(domain);
@@ -47,7 +49,7 @@ static inline void tni_semaphore_end(struct tni_thread *thread)
     tni_thread_leave(thread);
 }
 
-/** Give `count` permits back, so that there are `limit` at most. */
+/** Give `count` permits back. Fails if the semaphore would have more than `limit` permits. */
 static inline int tni_semaphore_give(struct tni_object *object, uint32_t limit, uint32_t count)
 {
     uint64_t seen = atomic_load(&object->value);
@@ -62,7 +64,7 @@ static inline int tni_semaphore_give(struct tni_object *object, uint32_t limit, 
     return 0;
 }
 
-/** What tni_semaphore_kind does for a dead seat; see struct tni_kind. */
+/** The functions of tni_semaphore_kind for a dead seat; see struct tni_kind. */
 void tni_semaphore_reclaim_seat(struct tn_domain *domain, struct tni_object *object,
                                 uint32_t seat);
 void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * semaphore_reclaim: reclaim the permits of dead seats, and recount. The invariants are in
- * semaphore.c.
+ * semaphore_reclaim: reclaims the permits of dead seats, and recounts permits. The invariants
+ * are in semaphore.c.
  *
- * Callers: the reaper, through tni_semaphore_kind. Death: each step can be repeated.
+ * Callers: the reaper, through tni_semaphore_kind. If a recoverer dies, another one repeats the
+ * steps.
  */
 #include "sync/semaphore.h"
 
@@ -15,7 +16,7 @@ static bool has_announce_of(const struct tni_segment *s, uint32_t seat, uint32_t
     return false;
 }
 
-/* Whether a live thread announces the object. The process of a seat that is REAPING is dead. */
+/* Whether a live thread announces the object. Skips seats that are REAPING: they are dead. */
 static bool has_live_announce(const struct tni_segment *s, uint32_t index)
 {
     uint32_t limit = tni_seat_limit(s);
@@ -38,7 +39,7 @@ static uint32_t permits_left(const struct tni_segment *s, const struct tni_objec
     return sum < capacity ? capacity - (uint32_t)sum : 0;
 }
 
-/* The counts of an owned semaphore; NULL: it is no such semaphore, or is damaged. */
+/* The counts of an owned semaphore. NULL: the object has no counts, or is damaged. */
 static _Atomic uint32_t *held_of(const struct tni_segment *s, const struct tni_object *object)
 {
     uint64_t word = atomic_load(&object->word);
@@ -91,8 +92,8 @@ void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead)
 
 /*
  * Give back the permits of a seat that is dead, or whose process closes the semaphore.
- * Idempotent: this thread uncounts and gives permits under an announce of its own, and a single
- * permit by one CAS.
+ * Idempotent: this thread lowers the count and gives the permits back while it announces the
+ * object, or gives back a single permit by one CAS.
  */
 void tni_semaphore_reclaim_seat(struct tn_domain *domain, struct tni_object *object,
                                 uint32_t seat)
@@ -111,7 +112,7 @@ void tni_semaphore_reclaim_seat(struct tn_domain *domain, struct tni_object *obj
         TNI_KILL_POINT("semaphore_reclaim_announced");
         uint32_t count = atomic_exchange(&held[seat], 0);
         TNI_KILL_POINT("semaphore_reclaim_uncounted");
-        /* tni_semaphore_give() refuses a damaged count; the reaper goes on. */
+        /* tni_semaphore_give() fails for a damaged count. Log that and go on. */
         if (count != 0 && tni_semaphore_give(object, TNI_LOOK(object->capacity), count) != 0)
             tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
         TNI_KILL_POINT("semaphore_reclaim_given");

@@ -18,12 +18,12 @@ struct tni_object_figures {
     uint32_t count; /* permits; parties that wait at a barrier; 1: set, or held */
     bool is_broken; /* a barrier */
 };
-/** What an object other than a queue says, for people. */
+/** Fill in the numbers that the tool shows of an object other than a queue. */
 void tni_object_figures(const struct tni_segment *segment, uint32_t object,
                         struct tni_object_figures *ret_figures);
 /**
  * Whether the process in a seat holds the lock, or permits of the owned semaphore. pre: `seat`
- * is one of the domain's
+ * is the index of a seat of the domain
  */
 bool tni_object_has_owner(const struct tni_segment *segment, uint32_t object, uint32_t seat);
 

@@ -5,11 +5,12 @@
  * Nouns: wait word, mutex.
  * I1  A waiter that armed the word, and then found its condition false, is woken up by every
  *     later notify, or finds the word changed.
- * I2  `armed` is cleared only by a CAS on the value whose wake-up found no sleeper. A waiter
- * that had armed the word, and did not sleep yet, sees the word change. A waiter that fell
- * asleep between that wake-up and the CAS is woken up by a second wake-up, of everybody.
- * Callers: every room that waits. Death: leaves `armed` set at worst, which costs one system
- * call; `looking`: see wait.h.
+ * I2  A waker clears `armed` only after a wake-up that found no sleeper, and by a CAS that
+ *     expects the value that the word had before that wake-up. A waiter that armed the word but
+ *     did not sleep yet sees the word change. A waiter that fell asleep between the wake-up and
+ *     the CAS is woken up by a second wake-up, which wakes up all sleepers.
+ * Callers: every room that waits. A death can leave `armed` set, which costs one system call,
+ * or `looking`, which wait.h explains.
  */
 #include "wait/wait.h"
 
@@ -26,9 +27,9 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count)
 }
 
 /*
- * No thread was asleep, so no sleeper will clear `looking`: clear it, and `armed`. A process
- * that relied on `looking`, or that armed the word meanwhile, finds the word changed or is
- * woken up.
+ * No thread was asleep, so no sleeper will clear `looking`: clear `looking` and `armed`. A
+ * process that relied on `looking`, or that armed the word meanwhile, finds the word changed or
+ * is woken up.
  */
 static void take_back(_Atomic uint32_t *word, uint32_t value)
 {
@@ -38,7 +39,7 @@ static void take_back(_Atomic uint32_t *word, uint32_t value)
         cleared = value & ~(uint32_t)(TNI_WAIT_ARMED | TNI_WAIT_LOOKING);
         if (!is_unchanged)
             cleared +=
-                TNI_WAIT_EPOCH; /* a waiter that armed meanwhile must not sleep on this value */
+                TNI_WAIT_EPOCH; /* a waiter that armed the word meanwhile must not sleep */
         is_unchanged = false;
     } while (!atomic_compare_exchange_weak(word, &value, cleared));
     tni_os_wake(word, INT32_MAX); /* I2 */

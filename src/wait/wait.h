@@ -8,14 +8,15 @@
  * waker makes the condition true, then notifies, which is a system call only if the word is
  * armed. `armed` stays set until a wake-up finds no sleeper. The word counts no sleepers, since
  * a death would make a count wrong; the kernel forgets a sleeper that dies. If a process dies
- * after it consumed a wake-up, the reaper wakes the others, and every sleep is cut into slices.
+ * after it consumed a wake-up, the reaper wakes up the other sleepers. Every sleep is cut into
+ * slices.
  *
  * `looking` means: a process that is awake, or that was woken up, checks the condition on
- * behalf of all sleepers and notifies the next one if something is left; until then nobody else
- * is woken up. Only queues set it, and only while the word is armed: the process that checks
- * sets it, or a waker sets it on behalf of the sleeper that it wakes up. If that process dies,
- * the reaper clears `looking` and wakes everybody; if it is stopped, another sleeper clears
- * `looking` at the end of its slice.
+ * behalf of all sleepers, and notifies the next sleeper if something is left. Until then no
+ * other sleeper is woken up. Only queues set `looking`, and only while the word is armed: the
+ * process that checks sets it, or a waker sets it on behalf of the sleeper that it wakes up. If
+ * the process that checks dies, the reaper clears `looking` and wakes up all sleepers. If that
+ * process is stopped, another sleeper clears `looking` at the end of its slice.
  *
  * `pollers` means: some process has a pollable descriptor for the object.
  *
@@ -31,7 +32,7 @@ enum { TNI_WAIT_ARMED = 1, TNI_WAIT_POLLERS = 2, TNI_WAIT_LOOKING = 4, TNI_WAIT_
 
 /*
  * A full fence between a read-modify-write and a later load of another word. On x86 the locked
- * instruction of the read-modify-write is that fence. In C11, and on other machines, it is not.
+ * instruction of the read-modify-write is that fence. C11 and other machines need a fence.
  */
 static inline void tni_fence_after_modify(void)
 {
@@ -68,9 +69,9 @@ static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
 }
 
 /**
- * As tni_wait_notify() of one sleeper, for the words of a queue. It sets `looking` on behalf of
- * the sleeper, so the next call wakes nobody until the sleeper has checked the queue. The
- * sleeper makes the next call itself if something is left.
+ * Notify one sleeper, as tni_wait_notify() does, for the words of a queue. The call sets
+ * `looking` on behalf of the sleeper, so further calls wake up no one until the sleeper has
+ * checked the queue. The sleeper itself calls this function if something is left.
  */
 static inline bool tni_wait_call(_Atomic uint32_t *word)
 {
@@ -82,13 +83,13 @@ static inline bool tni_wait_call(_Atomic uint32_t *word)
 }
 
 /**
- * Clear `looking` after a sleep, however the sleep ended, since it may have been set on this
- * thread's behalf. The thread then checks its condition, and calls tni_wait_call() if something
- * is left.
+ * Clear `looking` after a sleep, however the sleep ended, since a waker may have set `looking`
+ * on this thread's behalf. The thread then checks its condition, and calls tni_wait_call() if
+ * something is left.
  */
 static inline void tni_wait_awake(_Atomic uint32_t *word)
 {
-    /* Always: a load may miss a `looking` that was set, since a wake-up orders nothing. */
+    /* Clear the bit without testing it first: a wake-up is no fence, so a load may be stale. */
     atomic_fetch_and(word, ~(uint32_t)TNI_WAIT_LOOKING);
     tni_fence_after_modify();
 }
@@ -109,7 +110,7 @@ void tni_mutex_unlock_slow(struct tni_mutex *mutex);
 static inline void tni_mutex_lock(struct tni_mutex *mutex)
 {
     uint32_t free = 0;
-    /* pairs with the release in tni_mutex_unlock() */
+    /* This acquire pairs with the release in tni_mutex_unlock(). */
     if (TNI_UNLIKELY(!atomic_compare_exchange_strong_explicit(
             &mutex->state, &free, 1, memory_order_acquire, memory_order_relaxed)))
         tni_mutex_lock_slow(mutex);
@@ -133,8 +134,8 @@ static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)
                                                    memory_order_relaxed);
 }
 /**
- * Release the claim if `who` owns it; the owner calls this, or the reaper for a dead owner.
- * Sequentially consistent, as tni_wait_notify() needs it.
+ * Release the claim if `who` owns it. The owner calls this, or the reaper for a dead owner. The
+ * CAS is sequentially consistent, as tni_wait_notify() requires.
  */
 static inline void tni_claim_release(_Atomic uint64_t *claim, uint64_t who)
 {
