@@ -46,8 +46,8 @@ static inline uint64_t tni_pause_ns(uint64_t took_ns, uint64_t factor, uint64_t 
  */
 int tni_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /**
- * Fail as tni_fail() does, and append ": <text of errno_value>" to the sentence. A sentence that
- * is too long loses its middle, which is most likely that of a path.
+ * Fail as tni_fail() does, and append ": <text of errno_value>" to the sentence. A sentence
+ * that is too long loses its middle, which is most likely that of a path.
  */
 int tni_fail_errno(int status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

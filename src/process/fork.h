@@ -7,7 +7,7 @@
 
 /* ---- sit.c ------------------------------------------------------------------------------- */
 
-/* A claim of a seat: who claims it, and the result. */
+/* A claim of a seat: the process that claims the seat, and the result. */
 struct tni_sit {
     struct tni_os_process process;
     uint32_t flags;

@@ -69,7 +69,7 @@ static inline bool tni_thread_keep(struct tni_thread *thread, struct tni_spare *
     thread->spare_count++;
     return true;
 }
-/** Take the memory that was kept last. pre: thread->spares is not NULL */
+/** Take the memory that tni_thread_keep() kept last. pre: thread->spares is not NULL */
 static inline struct tni_spare *tni_thread_take_spare(struct tni_thread *thread)
 {
     struct tni_spare *spare = thread->spares;

@@ -24,8 +24,8 @@ struct tni_storage {
     bool has_room;            /* its private memory may be reused: alloc_both() in build.c */
     uint8_t outside;          /* TN_STRATEGY_* of memory from outside of any domain; else 0 */
     bool is_described;        /* the block's desc states the tensor behind this storage */
-    _Atomic uint32_t exports; /* DLPack exports that point into its memory */
-    _Atomic int32_t mover;    /* pid of the process whose thread shares it now; else 0 */
+    _Atomic uint32_t exports; /* how many DLPack exports point into the memory */
+    _Atomic int32_t mover;    /* pid of the process whose thread shares the storage now; or 0 */
     struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */
     struct tn_domain *domain;    /* NULL: not shared */
     uint8_t *data;

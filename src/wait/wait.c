@@ -22,7 +22,7 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count)
     int woken = tni_os_wake(word, count);
     if (woken == 0 &&
         atomic_compare_exchange_strong(word, &value, value & ~(uint32_t)TNI_WAIT_ARMED))
-        woken = tni_os_wake(word, INT32_MAX); /* I2 */
+        woken = tni_os_wake(word, INT32_MAX); /* for waiters that fell asleep meanwhile: I2 */
     return woken;
 }
 
@@ -42,7 +42,7 @@ static void take_back(_Atomic uint32_t *word, uint32_t value)
                 TNI_WAIT_EPOCH; /* a waiter that armed the word meanwhile must not sleep */
         is_unchanged = false;
     } while (!atomic_compare_exchange_weak(word, &value, cleared));
-    tni_os_wake(word, INT32_MAX); /* I2 */
+    tni_os_wake(word, INT32_MAX); /* for waiters that fell asleep meanwhile: I2 */
 }
 
 __attribute__((noinline)) void tni_wait_call_slow(_Atomic uint32_t *word)
