@@ -327,3 +327,13 @@ bool tni_linux_try_again(bool *raised)
     errno = error;
     return true;
 }
+
+int tni_linux_move_up(int low_fd)
+{
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = fcntl(low_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) >= 0);
+    int error = errno;
+    close(low_fd);
+    errno = error;
+    return fd;
+}

@@ -26,14 +26,6 @@ void tni_os_close(int fd)
     errno = error;
 }
 
-int tni_linux_move_up(int low_fd)
-{
-    int fd = -1;
-    TNI_LINUX_MAKE((fd = fcntl(low_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) >= 0);
-    tni_os_close(low_fd);
-    return fd;
-}
-
 bool tni_linux_move_pair_up(int fds[2])
 {
     fds[0] = tni_linux_above_streams(fds[0]);
