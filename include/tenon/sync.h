@@ -45,6 +45,7 @@ TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
 /** Whether the event is set now. */
 TN_API bool tn_event_is_set(const tn_event *event);
 /**
+ * Wait until the event is set.
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: it is not set, a process that had it open
  *         died, and no other process has it open
  */
@@ -64,11 +65,13 @@ TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits,
                                           uint32_t flags, tn_semaphore **ret_semaphore);
 /**
+ * Acquire a permit, waiting until one is free.
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: there is no permit, a process that had it
  *         open died, and no other process has it open
  */
 TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadline deadline);
 /**
+ * Release a permit, and let a waiter have it.
  * @return 0, or TN_ERR_INVALID: an owned semaphore of which this process (ANY_RELEASES: any
  *         process) holds no permit; overflow
  */
@@ -88,12 +91,16 @@ enum { TN_LOCK_RECOVERED = 1 };
 TN_API TN_NODISCARD int tn_lock_open(tn_domain *domain, const char *name, uint32_t flags,
                                      tn_lock **ret_lock);
 /**
+ * Acquire the lock, waiting until it is free.
  * @return 0: held; TN_LOCK_RECOVERED: held, and what it protects may be half changed
  *         (tn_error_peer() names the dead owner); TN_ERR_TIMED_OUT;
  *         TN_ERR_INVALID: this thread holds it already
  */
 TN_API TN_NODISCARD int tn_lock_acquire(tn_lock *lock, tn_deadline deadline);
-/** TN_ERR_INVALID: this thread does not hold it. */
+/**
+ * Release the lock.
+ * @return 0, or TN_ERR_INVALID: this thread does not hold it
+ */
 TN_API TN_NODISCARD int tn_lock_release(tn_lock *lock);
 
 /** Open a condition variable, used with any tn_lock that the caller holds. */

@@ -98,11 +98,11 @@ static int check_alike(const struct tni_object *object, const struct tni_object_
     uint32_t slot_bytes = TNI_LOOK(object->slot_bytes);
     if (spec->wanted_capacity != 0 && spec->wanted_capacity != capacity)
         return tni_fail(
-            TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " was made with %s %u, not %u",
+            TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " was made with %s %u instead of %u",
             spec->kind->name, spec->name, spec->count_name, capacity, spec->wanted_capacity);
     if (spec->wants_flags && spec->flags != flags)
         return tni_fail(
-            TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " was made with %s %#x, not %#x",
+            TN_ERR_INVALID, "the %s " TNI_NAME_FORMAT " was made with %s %#x instead of %#x",
             spec->kind->name, spec->name, spec->flags_name != NULL ? spec->flags_name : "flags",
             flags, spec->flags);
     if (spec->wanted_slot_bytes != 0 && spec->wanted_slot_bytes != slot_bytes)

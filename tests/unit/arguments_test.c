@@ -172,17 +172,17 @@ TN_TEST(an_object_that_differs_is_refused_with_both_numbers)
     TN_CHECK_OK(tn_barrier_open(d, "b", 3, 0, &barrier));
 
     INVALID(tn_queue_open(d, "q", &seven, 0, &it));
-    SAYS("the queue 'q' was made with capacity 256, not 7");
+    SAYS("the queue 'q' was made with capacity 256 instead of 7");
     INVALID(tn_queue_open(d, "q", &seven, TN_OPEN_EXISTING, &it));
     INVALID(tn_queue_open(d, "q", &leases, 0, &it));
-    SAYS("the queue 'q' was made with policy 0, not 0x2");
+    SAYS("the queue 'q' was made with policy 0 instead of 0x2");
     INVALID(tn_queue_open(d, "q", &long_slots, 0, &it));
     INVALID(tn_event_open(d, "e", 0, &it));
     INVALID(tn_semaphore_open(d, "s", 1, TN_SEMAPHORE_OWNED, &it));
-    SAYS("was made with permits 2, not 1");
+    SAYS("was made with permits 2 instead of 1");
     INVALID(tn_semaphore_open(d, "s", 2, 0, &it));
     INVALID(tn_barrier_open(d, "b", 2, 0, &it));
-    SAYS("was made with parties 3, not 2");
+    SAYS("was made with parties 3 instead of 2");
 
     TN_CHECK_OK(tn_event_open(d, "e", TN_OPEN_EXISTING, &it));
     tn_object_close(it);
