@@ -56,7 +56,7 @@ int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word)
         why = "was revoked";
     if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_EXPIRED)
         why = "expired";
-    return tni_fail(TN_ERR_STALE, "the handle of " TNI_TICKET_FORMAT " %s",
+    return tni_fail(TN_ERR_STALE, "the handle of ticket %016" PRIx64 " %s",
                     tni_ticket_id(name.generation, name.index), why);
 }
 
