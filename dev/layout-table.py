@@ -56,7 +56,7 @@ QUOTA_BYTES = 16 << 30
 WORD = re.compile(r"\{[\w' *-]+:\s?\d+(?:,[\w' *\n-]+:\s?\d+)+\}")
 WORDS_TABLE = ROOT / "tests" / "abi" / "words_test.c"
 # Words that are not in the shared memory of a domain.
-OTHER_WORDS = {"{waits:28, doubt:4}", "{request:62, claim:2}"}
+OTHER_WORDS = {"{waits:28, doubt:4}", "{request:62, claim:2}", "{start time:42, pid:22}"}
 
 FIELD = re.compile(
     r"^\s*(?:_Alignas\(\d+\)\s*)?(?P<type>(?:struct\s+)?_?[A-Za-z]\w*(?:\s+\w+)?)\s+"

@@ -7,26 +7,30 @@
 TN_BEGIN_DECLS
 
 /*
- * What a framework knows of a tensor beyond its elements. Attributes belong to a tn_tensor, not
- * to its storage; they travel with it in messages, handles and packets, whole or not at all,
- * and arrive as they were. tenon checks them and does not act on them.
+ * What a framework knows about a tensor beyond its elements. Attributes belong to a tn_tensor,
+ * not to its storage. They travel with the tensor in messages, handles and packets, and arrive
+ * unchanged. tenon checks attributes, but does not act on them.
  *
- * A view made by tn_tensor_view(), slice, transpose or reshape starts with those that say what
- * its elements mean (conjugate, negative, a quantizer of the whole tensor) and no others.
- * Where an attribute cannot go along, such as a conjugate bit into DLPack or a quantizer by
- * channel into a slice, the call fails with TN_ERR_UNSUPPORTED and names it.
+ * A view starts with the attributes that say what its elements mean: conjugate, negative, and a
+ * quantizer of the whole tensor. It has no other attributes. If an attribute cannot go along,
+ * such as a conjugate bit into DLPack or a quantizer by channel into a slice, the call fails
+ * with TN_ERR_UNSUPPORTED, and the error's sentence names the attribute.
  *
- * All attributes of a tensor together take at most TN_ATTRIBUTES_MAX_BYTES as they travel:
- * TN_ERR_INVALID beyond that. A quantizer by channel takes 24 bytes and 16 for each channel: at
- * most 2046 channels, if there is nothing else. Setters copy what they are given, replace what
- * was set before, and change nothing when they fail, which for want of private memory is
- * TN_ERR_NO_MEMORY; results of getters are borrowed until the tensor's attributes change or it
- * ends.
+ * All attributes of a tensor together take at most TN_ATTRIBUTES_MAX_BYTES. A quantizer by
+ * channel takes 24 bytes and 16 for each channel, so that a tensor with no other attribute can
+ * have 2046 channels.
  *
- * Threads: one thread at a time sets attributes of a tensor, or uses what a getter gave. While
- * it sets them, other threads may push, export, send and copy the tensor: each of those calls
- * uses the attributes that the tensor had at one moment of the call. Nothing else may use the
- * tensor meanwhile.
+ * Each setter copies its arguments and replaces the value that was set before. It returns 0, or
+ *     TN_ERR_INVALID    the tensor is NULL; an argument is out of range or does not fit the
+ *                       tensor; or all attributes together would be too long
+ *     TN_ERR_NO_MEMORY  there is no private memory for the copy
+ * A setter that fails changes nothing. The result of a getter is borrowed: it is valid until an
+ * attribute of the tensor changes or the tensor ends.
+ *
+ * Threads: one thread at a time may set attributes of a tensor or use the results of getters.
+ * Meanwhile other threads may push, export, send and copy the tensor: each of those calls uses
+ * the attributes that the tensor had at one moment of the call. Nothing else may use the tensor
+ * meanwhile.
  */
 enum { TN_ATTRIBUTES_MAX_BYTES = 32768 };
 
@@ -35,24 +39,43 @@ enum {
     TN_STOP_GRADIENT = 1u << 1, /* not together with TN_REQUIRES_GRAD */
     TN_PARAMETER = 1u << 2,
     TN_BUFFER = 1u << 3,    /* of a module; not together with TN_PARAMETER */
-    TN_CONJUGATE = 1u << 4, /* elements are to be read as their conjugates; complex types */
-    TN_NEGATIVE = 1u << 5,  /* elements are to be read as their negatives */
-    TN_WAS_PINNED = 1u << 6 /* its memory was page-locked where it came from; here it is not */
+    TN_CONJUGATE = 1u << 4, /* a reader takes the conjugate of each element; complex types */
+    TN_NEGATIVE = 1u << 5,  /* a reader takes the negative of each element */
+    TN_WAS_PINNED = 1u << 6 /* the sender's memory was page-locked; the memory here is not */
 };
 
-/** TN_ERR_INVALID: unknown flags, or such as exclude each other. */
+/**
+ * Set all flags of a tensor.
+ * @param flags  TN_REQUIRES_GRAD and the others; 0 removes all flags
+ * @return 0, TN_ERR_NO_MEMORY, or TN_ERR_INVALID (a flag is unknown, two flags exclude each
+ *         other, or a flag does not fit the type)
+ */
 TN_API TN_NODISCARD int tn_tensor_set_flags(tn_tensor *tensor, uint32_t flags);
-/** The flags that are set: TN_REQUIRES_GRAD and the others; 0 for none. */
+/** Get the flags of a tensor. @return TN_REQUIRES_GRAD and the others; 0 for none or NULL */
 TN_API uint32_t tn_tensor_flags(const tn_tensor *tensor);
 
-/** A name of at most 127 bytes of UTF-8 without control characters; NULL or "" for none. */
+/**
+ * Set the name of a tensor.
+ * @param name  at most 127 bytes of UTF-8 without control characters; NULL or "" removes the
+ *              name
+ * @return as each setter
+ */
 TN_API TN_NODISCARD int tn_tensor_set_name(tn_tensor *tensor, const char *name);
-/** NULL: none. */
+/** Get the name of a tensor. @return borrowed; NULL if it has none */
 TN_API const char *tn_tensor_name(const tn_tensor *tensor);
 
-/** Names of the axes [ndim], each at most 63 bytes, "" for an axis without; NULL for none. */
+/**
+ * Name the axes of a tensor.
+ * @param names  [ndim], each at most 63 bytes of UTF-8 without control characters, "" for an
+ *               axis without a name; NULL removes the names
+ * @return as each setter
+ */
 TN_API TN_NODISCARD int tn_tensor_set_axis_names(tn_tensor *tensor, const char *const *names);
-/** NULL: none, or out of range. */
+/**
+ * Get the name of an axis.
+ * @return borrowed; "" if other axes have names but this one has none; NULL if no axis has a
+ *         name or there is no such axis
+ */
 TN_API const char *tn_tensor_axis_name(const tn_tensor *tensor, int32_t axis);
 
 /* ---- levels of detail -------------------------------------------------------------------- */
@@ -60,19 +83,25 @@ TN_API const char *tn_tensor_axis_name(const tn_tensor *tensor, int32_t axis);
 enum { TN_LOD_MAX_LEVELS = 8 };
 
 /**
- * Levels of detail, as Paddle has them: offsets of sequences, coarse to fine.
+ * Set levels of detail, as Paddle has them: the offsets of sequences, from coarse to fine.
  *
- * @param levels   at most TN_LOD_MAX_LEVELS; 0 for none
- * @param counts   [levels], offsets in each level, at least 2
- * @param offsets  [levels][counts[level]], borrowed; each level begins with 0 and does not
- *         fall; the last offset of a level is the number of sequences of the next one; that of
- *         the last level is the size of the tensor's first axis
- * @return TN_ERR_INVALID: they do not cover the tensor, with the level that is wrong
+ * @param levels   how many levels, at most TN_LOD_MAX_LEVELS; 0 removes them
+ * @param counts   [levels], the number of offsets in each level, at least 2
+ * @param offsets  [levels][counts[level]]. The offsets of a level begin with 0 and never fall.
+ *                 The last one is the number of sequences of the next level or, in the last
+ *                 level, the size of the tensor's first axis
+ * @return as each setter; TN_ERR_INVALID also names the level that does not fit
  */
 TN_API TN_NODISCARD int tn_tensor_set_lod(tn_tensor *tensor, uint32_t levels,
                                           const uint32_t *counts,
                                           const uint64_t *const *offsets);
-/** Offsets [*ret_count] of a level; NULL: the tensor has no such level. */
+/**
+ * Get the offsets of one level of detail.
+ * @param level      0 is the coarsest
+ * @param ret_count  how many offsets the level has; may be NULL; untouched if there is no such
+ *                   level
+ * @return [*ret_count], borrowed; NULL if the tensor has no such level
+ */
 TN_API const uint64_t *tn_tensor_lod(const tn_tensor *tensor, uint32_t level,
                                      uint32_t *ret_count);
 
@@ -80,24 +109,32 @@ TN_API const uint64_t *tn_tensor_lod(const tn_tensor *tensor, uint32_t level,
 
 enum { TN_QUANTIZER_NONE = 0, TN_QUANTIZER_AFFINE = 1, TN_QUANTIZER_AFFINE_CHANNEL = 2 };
 
-/** real = (element - zero_point) * scale. This struct does not grow: `scheme` says how to read
- * it. */
+/**
+ * How the elements of a tensor stand for real numbers: real = (element - zero_point) * scale.
+ * This struct does not grow: `scheme` says how to read it.
+ */
 typedef struct tn_quantizer {
     uint32_t scheme;            /* TN_QUANTIZER_* */
-    int32_t axis;               /* of AFFINE_CHANNEL; else 0 */
-    uint32_t count;             /* 1, or the size of that axis */
+    int32_t axis;               /* AFFINE_CHANNEL: the axis of the channels; else 0 */
+    uint32_t count;             /* AFFINE_CHANNEL: the size of that axis; else 1 */
     uint32_t reserved;          /* 0 */
     const double *scales;       /* [count], each finite and not 0 */
     const int64_t *zero_points; /* [count] */
 } tn_quantizer;
 
 /**
- * @param quantizer  borrowed; NULL or TN_QUANTIZER_NONE for none
- * @return TN_ERR_INVALID: the type is no integer, or the quantizer does not fit the shape
+ * Set the quantizer of a tensor.
+ * @param quantizer  copied, with its arrays; NULL or TN_QUANTIZER_NONE removes the quantizer
+ * @return 0, TN_ERR_NO_MEMORY, or TN_ERR_INVALID (the tensor is NULL, its type is not an
+ *         integer, a scale is 0 or not finite, or the quantizer does not fit the shape)
  */
 TN_API TN_NODISCARD int tn_tensor_set_quantizer(tn_tensor *tensor,
                                                 const tn_quantizer *quantizer);
-/** False: none; *ret_quantizer is untouched then. */
+/**
+ * Get the quantizer of a tensor.
+ * @param ret_quantizer  its arrays are borrowed; untouched if the result is false
+ * @return whether the tensor has a quantizer
+ */
 TN_API bool tn_tensor_quantizer(const tn_tensor *tensor, tn_quantizer *ret_quantizer);
 
 /* ---- sparse tensors, as tensors of parts ------------------------------------------------- */
@@ -106,15 +143,15 @@ enum { TN_LAYOUT_STRIDED = 0, TN_LAYOUT_COO = 1, TN_LAYOUT_CSR = 2 };
 enum { TN_SPARSE_COALESCED = 1u << 0 /* COO: indices are sorted and occur once */ };
 
 /**
- * A sparse tensor is a few dense ones: its parts, which travel side by side in one message.
- * This struct does not grow: `layout` says how to read it.
+ * A sparse tensor consists of two or three dense tensors, its parts. The parts travel side by
+ * side in one message. This struct does not grow: `layout` says how to read it.
  *
  * COO: indices [sparse axes, n] of int64, values [n, dense axes...].
  * CSR: row offsets [rows + 1] and columns [n], both int32 or both int64, values [n].
  *
  *     tn_sparse coo = {.layout = TN_LAYOUT_COO, .ndim = 2, .part_count = 2,
  *                      .shape = {1000, 500}, .parts = {indices, values}};
- *     tn_sparse_mark(&coo);            then push a message of coo.parts, and where it arrives:
+ *     tn_sparse_mark(&coo);            then push a message of coo.parts; the receiver calls:
  *     tn_sparse_find(message.tensors, message.tensor_count, &coo);
  */
 typedef struct tn_sparse {
@@ -127,20 +164,25 @@ typedef struct tn_sparse {
 } tn_sparse;
 
 /**
- * Mark tensors as the parts of a sparse one, after checking that types, sizes and offsets fit
- * (the contents of indices are not looked at). Pushing some of the parts without the others is
- * TN_ERR_INVALID from then on; a view of a part is a dense tensor again.
+ * Mark tensors as the parts of one sparse tensor. The call checks types, sizes and offsets, but
+ * does not read the indices. From then on a push of some of the parts without the others is
+ * TN_ERR_INVALID. A view of a part is a dense tensor again.
  * @param sparse  borrowed
- * @return TN_ERR_INVALID: the parts do not fit, and none is marked
+ * @return 0, TN_ERR_INVALID (sparse or a part is NULL, or the parts do not fit together), or
+ *         TN_ERR_NO_MEMORY (private memory); on failure no part is marked
  */
 TN_API TN_NODISCARD int tn_sparse_mark(const tn_sparse *sparse);
 
 /**
- * Put a sparse tensor together from tensors [count] that lie side by side, such as those of a
- * popped message; tensors[0] is its first part.
- * @param ret_sparse  its parts are borrowed from `tensors`
- * @return the number of parts it takes up (1: tensors[0] is dense, and *ret_sparse is
- *         STRIDED), or TN_ERR_INVALID: parts are missing or do not fit
+ * Put a sparse tensor together from tensors that stand side by side, such as those of a popped
+ * message.
+ * @param tensors     [count], borrowed; tensors[0] is the first part, and tensors behind the
+ *                    last part are ignored
+ * @param count       at least 1
+ * @param ret_sparse  its parts are borrowed from `tensors`; untouched on failure
+ * @return the number of parts (1: tensors[0] is dense, and *ret_sparse is STRIDED), or
+ *         TN_ERR_INVALID (an argument or a tensor is NULL, count is 0, or parts are missing or
+ *         do not fit)
  */
 TN_API TN_NODISCARD int tn_sparse_find(tn_tensor *const *tensors, uint32_t count,
                                        tn_sparse *ret_sparse);
@@ -150,26 +192,41 @@ TN_API TN_NODISCARD int tn_sparse_find(tn_tensor *const *tensors, uint32_t count
 enum { TN_METADATA_MAX_KEYS = 64 };
 
 /**
- * Store bytes of the caller under a key of 1 to 63 bytes of UTF-8 without control characters. A
- * key that is set again keeps its place among the others.
- * @param bytes  copied; NULL with size_bytes 0 removes the key
- * @return TN_ERR_INVALID: the key, or too many of them, or too long altogether
+ * Store bytes of the program's own under a key. A key that is set again keeps its place among
+ * the others.
+ * @param key         1 to 63 bytes of UTF-8 without control characters
+ * @param bytes       [size_bytes], copied; NULL with size_bytes 0 removes the key
+ * @return as each setter; TN_ERR_INVALID also if this would be one key more than
+ *         TN_METADATA_MAX_KEYS
  */
 TN_API TN_NODISCARD int tn_tensor_set_metadata(tn_tensor *tensor, const char *key,
                                                const void *bytes, size_t size_bytes);
-/** NULL: no such key. The bytes are aligned to 8. */
+/**
+ * Get the bytes that are stored under a key.
+ * @param ret_size_bytes  how many bytes; may be NULL; untouched if there is no such key
+ * @return borrowed, aligned to 8 bytes; NULL if there is no such key
+ */
 TN_API const void *tn_tensor_metadata(const tn_tensor *tensor, const char *key,
                                       size_t *ret_size_bytes);
-/** Return non-zero to stop. Must not set attributes of the tensor. */
+/**
+ * Receive one key and its bytes, [size_bytes], borrowed for the call. A result other than 0
+ * stops the iteration. The function must not set attributes of the tensor.
+ */
 typedef int tn_metadata_fn(const char *key, const void *bytes, size_t size_bytes,
                            void *context);
-/** In the order in which keys were set. @return 0, or what `each` returned */
+/**
+ * Call `each` for every key, in the order in which the keys were first set.
+ * @param context  passed on to `each`
+ * @return 0, the result of `each` that stopped the iteration, or TN_ERR_INVALID (the tensor or
+ *         `each` is NULL)
+ */
 TN_API TN_NODISCARD int tn_tensor_for_each_metadata(const tn_tensor *tensor,
                                                     tn_metadata_fn *each, void *context);
 
 /**
- * Give `target` the attributes of `source` in place of its own. TN_ERR_INVALID: one of them
- * does not fit its type or shape. TN_ERR_NO_MEMORY.
+ * Replace all attributes of `target` by copies of those of `source`.
+ * @return 0, TN_ERR_NO_MEMORY (private memory), or TN_ERR_INVALID (an argument is NULL, or an
+ *         attribute does not fit the type or shape of `target`)
  */
 TN_API TN_NODISCARD int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source);
 

@@ -101,9 +101,11 @@ TN_API TN_NODISCARD int tn_domain_open(const char *name, const tn_domain_options
  * Take a seat in the domain that this process inherited through exec, named by TENON_DOMAIN.
  *
  * @param ret_domain  as of tn_domain_open()
- * @return as tn_domain_open() with TN_OPEN_EXISTING; TN_ERR_NOT_FOUND: the variable is not set,
- * or the domain has a name and ended before this process joined it; TN_ERR_CORRUPT: the
- *         descriptors that the variable names are no domain
+ * @return as tn_domain_open() with TN_OPEN_EXISTING, or
+ *         TN_ERR_INVALID    ret_domain is NULL
+ *         TN_ERR_NOT_FOUND  the variable is not set, or the domain has a name and ended before
+ *                           this process joined it
+ *         TN_ERR_CORRUPT    the descriptors that the variable names are not a domain
  *
  * Threads: any.   Blocks: bounded.   Fork: yes.
  */
@@ -215,7 +217,11 @@ TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_by
  *
  * After poll() says readable: call tn_domain_poll_clear(), then try each watched queue.
  *
- * @return 0, TN_ERR_FORKED, TN_ERR_SYSTEM (no descriptor)
+ * @param ret_fd  borrowed; untouched on failure
+ * @return 0, TN_ERR_INVALID (an argument is NULL), TN_ERR_CLOSED (this process has left the
+ *         domain), TN_ERR_FORKED (no seat), or TN_ERR_SYSTEM (no descriptor can be made)
+ *
+ * Threads: any.   Blocks: never.   Fork: yes; a child has a descriptor of its own.
  */
 TN_API TN_NODISCARD int tn_domain_poll_fd(tn_domain *domain, int *ret_fd);
 /** Make the descriptor of tn_domain_poll_fd() unreadable, until a watched queue rings again. */

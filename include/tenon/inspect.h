@@ -8,60 +8,81 @@
 TN_BEGIN_DECLS
 
 /*
- * Who holds what. An inspector reads a domain without taking a seat or writing to it. What it
- * reports was true at some moment during the call, and entries may be of different moments.
- * Callbacks return non-zero to stop; that value is then the function's result. An entry that a
- * callback gets is borrowed for the callback.
+ * Which process holds what. An inspector reads a domain; it takes no seat and writes nothing.
+ * Each entry that it reports was true at some moment during the call. Two entries may be of
+ * different moments.
  *
- * All of them may fail with TN_ERR_SYSTEM or TN_ERR_NO_MEMORY, for want of descriptors or of
- * private memory above all; what was reported until then is not all that there is.
+ * The functions that take a callback `each` call it once for each entry and pass `context` on
+ * to it. The entry is borrowed for the callback. They return 0 when all entries were reported,
+ * or the result of `each` if that is not 0, which stops the call, or
+ *     TN_ERR_INVALID    an argument is NULL
+ *     TN_ERR_NO_MEMORY  there is no private memory
+ *     TN_ERR_SYSTEM     a system call failed, for example because this process cannot open
+ *                       another descriptor
+ * After an error some entries have not been reported.
+ *
+ * Threads: any, also several with one inspector.   Blocks: never, unless stated.
+ * Fork: yes; parent and child may both use an inspector.   Crash: nothing is left.
  */
 typedef struct tn_inspector tn_inspector;
 
-/** A domain, as the list shows it. This struct does not grow: tn_domain_stat contains it. */
+/**
+ * A domain, as tn_inspect_domains() reports it. This struct does not grow: tn_domain_stat
+ * contains it.
+ */
 typedef struct tn_domain_entry {
     char name[64]; /* "" if anonymous */
     uint8_t id[16];
     uint32_t uid;
     int32_t creator_pid;
-    uint32_t seats_used;      /* without tenond's */
+    uint32_t seats_used;      /* seats that are taken, without tenond's */
     uint32_t seats;           /* that processes other than tenond can take */
     uint64_t committed_bytes; /* of the arena, and of all objects outside of it */
     uint64_t quota_bytes;
     uint64_t age_ns;
-    char runtime_folder[128]; /* that its name belongs to; "": no tenond, or none seen from here
-                               */
+    char runtime_folder[128]; /* the folder that its name belongs to; "" if it has no tenond,
+                                 or this process cannot see the tenond */
     /*
-     * 0; or its shared layout, which is another one than this library's: then only name, id,
-     * uid and creator_pid are known, and the other fields are 0.
+     * 0 if the domain has the shared layout of this library, else the version of its layout.
+     * Then only name, id, uid and creator_pid are known, and the other fields are 0.
      */
     uint32_t other_layout;
     uint32_t reserved;
 } tn_domain_entry;
 
+/** Receive one domain. A result other than 0 stops the call. */
 typedef int tn_domain_entry_fn(const tn_domain_entry *domain, void *context);
 
-/** Call `each` for every living domain of this user, those of other versions of tenon too. */
+/**
+ * Call `each` for every live domain of this user, also for domains of other versions of tenon.
+ * @return as described at the top of this header
+ */
 TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_entry_fn *each, void *context);
 
 /**
- * Look at the domain of this name, or, if `name` is 32 hexadecimal digits, of this id.
+ * Open an inspector of a domain.
  *
+ * @param name           the domain's name, or the 32 hexadecimal digits of its id
+ * @param ret_inspector  owned by the caller, ended with tn_inspector_close(); untouched on
+ *                       failure
  * @return 0, or
- *         TN_ERR_INVALID    the name is malformed; or two domains of this user have it. The
- *                           detail names both ids. tn_domain_open() prefers the one of the
- *                           caller's runtime folder; who looks at a domain may have another
- *                           folder than its members, so this call prefers none, unless
- *                           TENON_RUNTIME_DIR is set
- *         TN_ERR_NOT_FOUND, TN_ERR_VERSION, TN_ERR_DENIED, TN_ERR_CORRUPT  as of
- *                           tn_domain_open()
- *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ *         TN_ERR_INVALID    an argument is NULL; the name is malformed; or two domains of this
+ *                           user have the name, and the error's sentence gives both ids.
+ *                           tn_domain_open() would prefer the domain of the caller's runtime
+ *                           folder. This call does so only if TENON_RUNTIME_DIR is set, because
+ *                           an inspecting process often has another folder than the members
+ *         TN_ERR_NOT_FOUND, TN_ERR_VERSION, TN_ERR_DENIED, TN_ERR_CORRUPT  as tn_domain_open()
+ *         TN_ERR_NO_MEMORY  there is no private memory
+ *         TN_ERR_SYSTEM     a system call failed
  *
- * Threads: any.   Blocks: bounded.   Fork: yes, both sides may use it.
- * Crash: nothing is left.
+ * Threads: any.   Blocks: bounded.   Fork: yes.   Crash: nothing is left.
  */
 TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_inspector);
-/** Close the inspector. Returns NULL; NULL is accepted. */
+/**
+ * Close an inspector.
+ * @param inspector  consumed; NULL is accepted. No other thread may use it
+ * @return NULL
+ */
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 
 /** Sizes, limits and counts of a domain. */
@@ -69,28 +90,35 @@ typedef struct tn_domain_stat {
     size_t struct_size; /* sizeof(tn_domain_stat), set by the caller */
     tn_domain_entry domain;
     uint64_t watermark_bytes;
-    uint64_t live_bytes;      /* in live blocks, as asked for */
-    uint64_t free_bytes;      /* committed and free, kept warm */
+    uint64_t live_bytes;      /* the sizes that were asked for, of all live blocks */
+    uint64_t free_bytes;      /* committed memory of free blocks */
     uint64_t outside_bytes;   /* committed in objects outside of the arena: tenon/share.h */
-    uint64_t outside_count;   /* of these objects */
-    uint64_t huge_page_bytes; /* mapped with huge pages in some member, as the kernel says */
+    uint64_t outside_count;   /* how many such objects there are */
+    uint64_t huge_page_bytes; /* arena memory in huge pages, as the kernel counts it for the
+                                 member that maps most */
     uint64_t control_bytes;   /* memory of the control segment */
     uint64_t blocks_live;
-    uint64_t blocks_limit; /* of one size class */
+    uint64_t blocks_limit; /* most live blocks of one size class */
     uint32_t objects_used;
     uint32_t objects;
     uint32_t tickets_used;
     uint32_t tickets;
     uint32_t layout_version;
-    int32_t manager_pid;     /* 0: no tenond now */
+    int32_t manager_pid;     /* of the tenond that manages the domain; 0: none now */
     char huge_pages[32];     /* the system's policy for shared memory, as in "advise" */
-    uint64_t deaths;         /* members that ended without leaving, and were reclaimed */
-    uint64_t manager_starts; /* how often a tenond took the domain over */
+    uint64_t deaths;         /* members that died and whose seats were reclaimed */
+    uint64_t manager_starts; /* how often a tenond began to manage the domain */
 } tn_domain_stat;
 
-/** Read the sizes, limits and counts of the domain as a whole. */
+/**
+ * Read the sizes, limits and counts of a whole domain.
+ * @param ret_stat  its struct_size says how much is filled in; untouched on failure
+ * @return 0, or TN_ERR_INVALID (an argument is NULL, or struct_size is out of range), or
+ *         TN_ERR_SYSTEM
+ */
 TN_API TN_NODISCARD int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat);
 
+/** A seat that is taken. */
 typedef struct tn_seat_entry {
     uint32_t seat;
     uint32_t incarnation;
@@ -100,52 +128,65 @@ typedef struct tn_seat_entry {
     char command[64];
     uint64_t age_ns;
     uint64_t blocks_held;
-    uint64_t bytes_held; /* of blocks it holds, shared ones counted in full */
+    uint64_t bytes_held; /* sum over these blocks; a block that several seats hold counts in
+                            full for each of them */
 } tn_seat_entry;
+/** Receive one seat. A result other than 0 stops the call. */
 typedef int tn_seat_entry_fn(const tn_seat_entry *seat, void *context);
-/** Call `each` for every seat that is taken: the members, and tenond. */
+/**
+ * Call `each` for every seat that is taken: those of the members, and tenond's.
+ * @return as described at the top of this header
+ */
 TN_API TN_NODISCARD int tn_inspect_seats(tn_inspector *inspector, tn_seat_entry_fn *each,
                                          void *context);
 
+/** A process that holds a block, a lock or a permit. */
 typedef struct tn_holder {
     uint32_t seat;
     int32_t pid;
     char command[64];
 } tn_holder;
 
+/** A live block. */
 typedef struct tn_block_entry {
     uint32_t block;
-    uint64_t bytes;       /* as asked for */
-    uint64_t block_bytes; /* of its size class */
-    /* "arena", "file_descriptor", "file_system"; "unknown": its object is being made */
+    uint64_t bytes;       /* the size that was asked for */
+    uint64_t block_bytes; /* the size of its class */
+    /* "arena", "file_descriptor", "file_system"; "unknown" while its object is being made */
     const char *strategy;
-    uint64_t object_bytes; /* of its object outside of the arena; 0: it has none */
+    uint64_t object_bytes; /* the size of its object outside of the arena; 0: it has none */
     const char *path;      /* of its file, borrowed for the callback; NULL: it has none */
     bool is_write_once;
     uint64_t age_ns;
     uint32_t creator_seat;
-    int32_t creator_pid; /* 0 if gone */
+    int32_t creator_pid; /* 0 if the creator is no longer a member */
     const char *kind;    /* "tensor", "message", "bytes", "queue" */
-    tn_dtype dtype;      /* of a tensor */
+    tn_dtype dtype;      /* of a tensor, as are ndim, shape and attributes */
     int32_t ndim;
     int64_t shape[8]; /* the first 8 */
     /*
-     * Words for what a tensor over it was last sent with, as in "requires_grad parameter name":
-     * requires_grad, stop_gradient, parameter, buffer, conjugate, negative, was_pinned, name,
-     * axis_names, lod, quantizer, part, metadata. "": none. Borrowed for the callback.
+     * The attributes that a tensor over the block had when it was last sent, one word for each,
+     * as in "requires_grad parameter name": requires_grad, stop_gradient, parameter, buffer,
+     * conjugate, negative, was_pinned, name, axis_names, lod, quantizer, part, metadata. "" if
+     * there were none. Borrowed for the callback.
      */
     const char *attributes;
-    uint32_t references;  /* all records that name it */
-    uint32_t in_messages; /* of these: in queues and messages */
-    uint32_t in_tickets;
+    uint32_t references;  /* the block's reference count */
+    uint32_t in_messages; /* references from queues and messages */
+    uint32_t in_tickets;  /* references from tickets */
     uint32_t holder_count;
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
 } tn_block_entry;
+/** Receive one block. A result other than 0 stops the call. */
 typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
-/** Call `each` for every live block, with the processes that hold it. */
+/**
+ * Call `each` for every live block, with the processes that hold it.
+ * @return as described at the top of this header
+ */
 TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_entry_fn *each,
                                           void *context);
 
+/** A queue, an event, a semaphore, a lock, a condition or a barrier. */
 typedef struct tn_object_entry {
     uint64_t id;      /* as of tn_object_id() */
     const char *kind; /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
@@ -179,12 +220,16 @@ typedef struct tn_object_entry {
      */
     const tn_holder *owners;
 } tn_object_entry;
+/** Receive one object. A result other than 0 stops the call. */
 typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);
-/** Call `each` for every queue, event, semaphore, lock, condition and barrier. */
+/**
+ * Call `each` for every queue, event, semaphore, lock, condition and barrier.
+ * @return as described at the top of this header
+ */
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each,
                                            void *context);
 
-/** The ticket of an exported handle, which keeps a reference until the handle is imported. */
+/** The ticket of an exported handle. It owns a reference to the block until it ends. */
 typedef struct tn_ticket_entry {
     uint64_t id;
     uint32_t uses_left;
@@ -192,73 +237,118 @@ typedef struct tn_ticket_entry {
     int32_t issuer_pid;
     uint32_t block;
     uint64_t bytes;
-    uint64_t remaining_ns; /* TN_NO_EXPIRY: no end */
+    uint64_t remaining_ns; /* until the ticket expires; TN_NO_EXPIRY: never */
 } tn_ticket_entry;
+/** Receive one ticket. A result other than 0 stops the call. */
 typedef int tn_ticket_entry_fn(const tn_ticket_entry *ticket, void *context);
-/** Call `each` for every live ticket. */
+/**
+ * Call `each` for every live ticket.
+ * @return as described at the top of this header
+ */
 TN_API TN_NODISCARD int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_entry_fn *each,
                                            void *context);
 
-/** One sentence for each discrepancy that an audit finds. */
+/**
+ * Receive one sentence for each discrepancy, file or cleanup. A result other than 0 stops the
+ * call.
+ * @param sentence  borrowed for the call
+ * @param repaired  whether the call has repaired or removed what the sentence names
+ */
 typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
 
 /**
- * Recount everything in the domain: every block's count against the records that name it, every
- * bit, slot, ticket and seat; and look for each file that it has outside of the arena. A file
- * that somebody removed, replaced or cut cannot be repaired.
+ * Audit a domain: compare the reference count of every block with the records that name the
+ * block, check every bit, slot, ticket and seat, and check each file that the domain has
+ * outside of the arena. A file that was removed, replaced or truncated cannot be repaired.
  *
- * Safe while others work: what is in motion is looked at again, and reported only if it stands
- * still and is wrong. What never stood still is counted in *ret_unchecked.
+ * Other processes may use the domain during an audit. The audit checks data that changes again,
+ * and reports a discrepancy only if the data has stopped changing and is still wrong.
  *
- * @param repair         make counts true and free what nobody holds; takes a seat for it
+ * @param repair         correct the counts, and free what no process holds. The call then joins
+ *                       the domain for its duration, and takes a seat
  * @param each           called for each discrepancy; may be NULL
- * @param ret_unchecked  the number of blocks that could not be checked, because other processes
- *         used them all the time. They are no discrepancies. Without `repair`, an inspector
- *         leaves out blocks that a member could check, since other processes do not know of the
- *         inspector. May be NULL; untouched on failure
- * @return the number of discrepancies found, or what `each` returned, or an error
+ * @param ret_unchecked  how many blocks could not be checked because other processes used them
+ *                       all the time. Such blocks are not discrepancies. Without `repair` the
+ *                       number may be higher than that of tn_domain_audit(), because members do
+ *                       not wait for an inspector. May be NULL; untouched on failure
+ * @return how many discrepancies were found; or the result of `each` that stopped the audit; or
+ *         TN_ERR_INVALID (the inspector is NULL), TN_ERR_NO_MEMORY, TN_ERR_SYSTEM; with
+ *         `repair` also the errors of tn_domain_open()
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.
+ * Crash: each repair is whole or not done; the reaper reclaims the seat.
  */
 TN_API TN_NODISCARD int tn_inspect_audit(tn_inspector *inspector, bool repair,
                                          tn_audit_fn *each, void *context,
                                          uint32_t *ret_unchecked);
 
 /**
- * The same, on a domain that this process is a member of. While the audit counts a block, other
- * processes wait, for 100 ms at most, before they use that block. The audit leaves out a block
- * that a stopped process is at work on.
+ * Audit a domain as one of its members. While the audit counts a block, other processes wait
+ * for 100 ms at most before they use that block. If a stopped process is in the middle of using
+ * a block, the audit does not check the block.
+ *
+ * @param domain  a domain that this process is a member of
+ * @param repair, each, ret_unchecked  as tn_inspect_audit(); no second seat is taken
+ * @return as tn_inspect_audit() without `repair`, or TN_ERR_FORKED (this process has no seat)
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.
+ * Crash: each repair is whole or not done.
  */
 TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit_fn *each,
                                         void *context, uint32_t *ret_unchecked);
 
 /**
- * One sentence for each file of this user that looks like a storage of tenon's, but that no
- * living domain has, or its domain let go, and that no living process holds; tn_inspect_gc()
- * removes them. Only $TENON_SHM_DIR, else /dev/shm, is looked through. Files of other pid
- * namespaces are left out, and so are files of a domain that has a member, whether or not this
- * process can look into that member. `each` may be NULL.
- * @return how many, or what `each` returned, or TN_ERR_DENIED: the folder may not be read
+ * Find stale files of storages: files of this user that no live process holds, and whose domain
+ * has ended or has released the file. tn_inspect_gc() removes such files. The call searches
+ * $TENON_SHM_DIR, or /dev/shm if the variable is not set. It leaves out files that were made in
+ * another pid namespace. A domain that has a member counts as live, even if this process cannot
+ * inspect that member.
+ *
+ * @param each  called with one sentence for each file; may be NULL
+ * @return how many files were found; or the result of `each` that stopped the call; or
+ *         TN_ERR_DENIED (this process may not read the folder), TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.   Crash: nothing is left.
  */
 TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);
 
 /**
- * Where the runtime folder is: the one that this process keeps to. Before a process has made or
- * joined a domain: $TENON_RUNTIME_DIR, else the first that can be used of
- * $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID, /dev/shm/tenon-UID and
- * /tmp/tenon-UID-1 to -9. Of the last three, one that exists comes before one that does not.
+ * Get the path of this process's runtime folder, in which tenond keeps the names of domains.
  *
- * A process keeps to the folder in which it made its first domain, or of the domain that it
- * joined first if it could have chosen that folder; so do its forked children, and the tenond
- * that it starts. Later changes of these variables change nothing. A folder that
- * TENON_RUNTIME_DIR did not name is replaced by another one if it cannot be used any more, or
- * if the tenond of the process's domains went on in another one; the process sees that when it
- * makes or joins a domain, and while it waits. Static per thread.
+ * Before the process has made or joined a domain, the folder is $TENON_RUNTIME_DIR or, if that
+ * is not set, the first usable one of $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon,
+ * /tmp/tenon-UID, /dev/shm/tenon-UID and /tmp/tenon-UID-1 to -9. Of the last three, a folder
+ * that exists comes before one that does not.
+ *
+ * Afterwards the process keeps the folder in which it made its first domain. If it joined a
+ * domain first, it keeps the folder of that domain, provided that the folder is one of the list
+ * above. Its forked children and the tenond that it starts keep the same folder. A later change
+ * of the variables has no effect.
+ *
+ * A folder that TENON_RUNTIME_DIR named is never replaced. Another folder is replaced if it can
+ * no longer be used, or if the tenond of the process's domains has moved to another folder. The
+ * process finds this out when it makes or joins a domain, and while it waits.
+ *
+ * @return the path, which is valid until this thread's next call of this function
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API const char *tn_runtime_folder(void);
 
 /**
- * Remove what dead processes left in every domain, the files that tn_inspect_files() names, and
- * what a dead tenond, of whatever version, left in the runtime folder. @return seats reclaimed,
- * or TN_ERR_DENIED as tn_inspect_files()
+ * Collect garbage: reclaim the seats of dead processes in every domain of this user, give their
+ * free memory above the watermark back to the system, remove the files that tn_inspect_files()
+ * finds, and remove the sockets and locks that a dead tenond of any version left in the runtime
+ * folder. The call joins each domain in turn.
+ *
+ * @param each  called with one sentence for each thing that was removed (`repaired` is true) or
+ *              could not be removed (`repaired` is false); may be NULL
+ * @return how many seats were reclaimed; or the result of `each` that stopped the call; or
+ *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM. A domain or a file that could not be cleaned is no
+ *         error: `each` is told
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.
+ * Crash: the next call continues.
  */
 TN_API TN_NODISCARD int tn_inspect_gc(tn_audit_fn *each, void *context);
 

@@ -110,21 +110,32 @@ TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
                                       const tn_queue_options *options, uint32_t flags,
                                       tn_queue **ret_queue);
 
-/** Declare this process a producer and/or consumer (TN_PRODUCER | TN_CONSUMER) now. */
+/**
+ * Make this process a producer or a consumer of the queue now, before its first push or pop.
+ * @param roles  TN_PRODUCER, TN_CONSUMER, or both
+ * @return 0, or
+ *         TN_ERR_INVALID  the queue is NULL or an object of another kind, or `roles` is out of
+ *                         range
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *         TN_ERR_STALE    damage to shared memory has ended the queue
+ *
+ * Threads: any.   Blocks: never.   Fork: yes; a child has no roles at first.
+ */
 TN_API TN_NODISCARD int tn_queue_attach(tn_queue *queue, uint32_t roles);
 
 /**
- * End the queue for everybody: pushes fail with TN_ERR_CLOSED from now on; pops take what is
- * left, then fail with TN_ERR_CLOSED. While another process is in the middle of a push or a
- * pop, or has leased a message, pops wait for the messages that may come back. To end a queue
- * that was ended before changes nothing.
+ * End the queue for all processes. From now on each push fails with TN_ERR_CLOSED. Pops take
+ * the messages that are left, and then fail with TN_ERR_CLOSED. While another process is in the
+ * middle of a push or a pop, or has leased a message, pops wait for the messages that may come
+ * back. A call on a queue that was ended changes nothing.
  *
- * @return 0, also if the queue was ended before, or
- *         TN_ERR_INVALID  the queue is NULL, or another kind of object
- *         TN_ERR_CLOSED   this process left the domain
- *         TN_ERR_FORKED, TN_ERR_STALE
+ * @return 0, or
+ *         TN_ERR_INVALID  the queue is NULL or an object of another kind
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *         TN_ERR_STALE    damage to shared memory has ended the queue
  *
  * Threads: any.   Blocks: never.   Fork: yes.
+ * Crash: the queue is ended or not; the reaper wakes up the waiters.
  */
 TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
 
@@ -184,46 +195,70 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
 TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, tn_deadline deadline,
                                      tn_message *ret_message);
 
-/** Push one tensor and nothing else. Errors as of tn_queue_push(). */
+/**
+ * Push a message that is one tensor.
+ * @param tensor  borrowed; with TN_PUSH_MOVE it is consumed on success
+ * @param flags   TN_PUSH_*
+ * @return as tn_queue_push()
+ */
 TN_API TN_NODISCARD int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
                                              tn_deadline deadline);
 
 /**
- * Pop a message that is one tensor; one of another form stays queued: TN_ERR_INVALID. Not for
- * TN_QUEUE_LEASE. Other errors as of tn_queue_pop().
+ * Pop a message that is one tensor.
+ * @param ret_tensor  owned by the caller; untouched on failure
+ * @return as tn_queue_pop(), or TN_ERR_INVALID: the message has another form and stays queued,
+ *         or the policy of the queue is TN_QUEUE_LEASE
  */
 TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline,
                                             tn_tensor **ret_tensor);
 
 /**
- * Push up to `count` messages [count] in order; waits only for the first.
- * @return how many were pushed (at least 1, unless count is 0), or the error of the first, as
- *         of tn_queue_push(). With the count 0 the call only checks the queue
+ * Push several messages in order. The call waits only for room for the first one.
+ * @param messages  [count], borrowed; with TN_PUSH_MOVE the tensors of each pushed message are
+ *                  consumed
+ * @param flags     TN_PUSH_*
+ * @return how many messages were pushed (at least 1, unless count is 0), or the error of the
+ *         first one, as tn_queue_push(). With the count 0 the call only checks the queue
  */
 TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *messages,
                                            uint32_t count, uint32_t flags,
                                            tn_deadline deadline);
 
 /**
- * Pop up to `count` messages into ret_messages [count]; waits only for the first.
- * @return how many were popped (at least 1, unless count is 0), or the error of the first, as
- *         of tn_queue_pop(). With the count 0 the call only checks the queue
+ * Pop several messages. The call waits only for the first one.
+ * @param count         how many messages to pop at most
+ * @param ret_messages  [count]; each message that was popped is owned by the caller, ended with
+ *                      tn_message_fini(); the others are untouched
+ * @return how many messages were popped (at least 1, unless count is 0), or the error of the
+ *         first one, as tn_queue_pop(). With the count 0 the call only checks the queue
  */
 TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                                           tn_message *ret_messages);
 
 /**
- * Wait until one of several queues of one domain has a message, or is at its end.
+ * Wait until one of several queues has a message or is at its end.
  *
  * @param queues  [count], borrowed, all of one domain
- * @return the index of a queue that is ready: a pop with TN_NOW then gives a message, the
- *         end of the queue, or TN_ERR_TIMED_OUT if another consumer was faster;
- *         or TN_ERR_TIMED_OUT, TN_ERR_INVALID, TN_ERR_FORKED
+ * @param count   at least 1
+ * @return the index of a queue that is ready: a pop with TN_NOW then gives a message, or the
+ *         error for the end of the queue, or TN_ERR_TIMED_OUT if another consumer was faster;
+ * or TN_ERR_TIMED_OUT    no queue is ready at the deadline TN_ERR_INVALID      queues or one of
+ * them is NULL; count is out of range; or the queues are of several domains TN_ERR_INTERRUPTED
+ * the hook of tn_interrupt_set() ended the wait TN_ERR_CLOSED, TN_ERR_FORKED  this process has
+ * left the domain, or has no seat in it
+ *
+ * Threads: any.   Blocks: until the deadline.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_queue_wait_any(tn_queue *const *queues, uint32_t count,
                                           tn_deadline deadline);
 
-/** Make tn_domain_poll_fd() report this queue: `watch` true begins, false ends. */
+/**
+ * Choose whether the descriptor of tn_domain_poll_fd() becomes readable for this queue.
+ * @param watch  true: it does from now on; false: it does no longer
+ * @return 0, TN_ERR_INVALID (the queue is NULL or an object of another kind), TN_ERR_CLOSED
+ *         (this process has left the domain), TN_ERR_FORKED, or TN_ERR_STALE
+ */
 TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
 
 /**
@@ -251,35 +286,44 @@ typedef struct tn_queue_info {
  * Describe the queue.
  *
  * @param ret_info  its struct_size says how much is filled in; untouched on failure
- * @return 0, or TN_ERR_INVALID (an argument is NULL, struct_size is out of range, or the object
- *         is no queue), TN_ERR_CLOSED (this process left the domain), TN_ERR_STALE,
- * TN_ERR_FORKED
+ * @return 0, or
+ *         TN_ERR_INVALID  an argument is NULL, struct_size is out of range, or the object is of
+ *                         another kind
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *         TN_ERR_STALE    damage to shared memory has ended the queue
  *
  * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_queue_get_info(const tn_queue *queue, tn_queue_info *ret_info);
 
 /**
- * Acknowledge a leased message: it will not be delivered again.
+ * Acknowledge a leased message, so that it is not delivered again. The lease ends. The message
+ * still owns its tensors and bytes until tn_message_fini().
  *
+ * @param message  as popped from this queue; its `lease` becomes 0
  * @return 0, or
- *         TN_ERR_STALE    the message has no lease: it was acknowledged or returned before, or
- *                         the queue has no leases; or another process has the lease
- *         TN_ERR_INVALID  an argument is NULL, or the object is no queue
- *         TN_ERR_CLOSED   this process left the domain
- *         TN_ERR_FORKED
+ *         TN_ERR_STALE    the message is not leased, or this process does not hold the
+ *                         lease, or no longer
+ *         TN_ERR_INVALID  an argument is NULL, or the object is not a queue
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
  *
- * Threads: any.   Blocks: never.   Fork: yes.
+ * Threads: any, but only one at a time for a message.   Blocks: never.
+ * Fork: yes; a child does not hold the leases of its parent.
+ * Crash: the message is acknowledged, or another consumer gets it again.
  */
 TN_API TN_NODISCARD int tn_message_ack(tn_queue *queue, tn_message *message);
 
 /**
- * Return a leased message to the queue: it is delivered again, with its attempt count one
- * higher.
+ * Return a leased message to the queue. A consumer gets it again, with an attempt count that is
+ * one higher. The lease ends. The message still owns its tensors and bytes until
+ * tn_message_fini().
  *
+ * @param message  as popped from this queue; its `lease` becomes 0
  * @return as tn_message_ack()
  *
- * Threads: any.   Blocks: never.   Fork: yes.
+ * Threads: any, but only one at a time for a message.   Blocks: never.
+ * Fork: as tn_message_ack().
+ * Crash: a consumer gets the message again.
  */
 TN_API TN_NODISCARD int tn_message_return(tn_queue *queue, tn_message *message);
 

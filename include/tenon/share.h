@@ -7,115 +7,150 @@
 TN_BEGIN_DECLS
 
 /*
- * How a storage crosses between processes.
+ * A strategy is the kind of memory in which a storage lies, and so the way in which the storage
+ * crosses between processes.
  *
- * ARENA            a block of the domain's arena: no descriptor, no mapping, no system call of
- *                  its own. The default.
- * FILE_DESCRIPTOR  a memory object of its own (memfd), sealed against resizing and against
- *                  more seals. For sharing with processes outside of the domain, and for memory
- *                  that only its creator writes. One mapping in each process that uses it.
- * FILE_SYSTEM      a named file of a memory file system, for programs that attach by name.
+ * ARENA            The storage is a block of the domain's arena. It needs no descriptor, no
+ *                  mapping and no system call of its own. This is the default.
+ * FILE_DESCRIPTOR  The storage is a memory object of its own (memfd), sealed against resizing
+ *                  and against more seals. Use it to share with processes outside of the
+ *                  domain, and for memory that only its creator may write. Each process that
+ *                  uses the storage has one mapping for it.
+ * FILE_SYSTEM      The storage is a named file of a memory file system. Use it for programs
+ *                  that attach by name.
  *
- * Whatever the strategy, members of the domain see tensors: they are pushed, exported and
- * released alike, and what the dead held is given back. Strategies may be mixed freely;
- * switching concerns new storages only. docs/guide/README.md says when to use which,
- * docs/guide/costs.md what each costs.
+ * Members of the domain push, export and release tensors of each strategy in the same way, and
+ * the storages that a dead process held are released. A program may mix strategies: a change
+ * concerns new storages only. docs/guide/README.md
+ * compares the strategies, docs/guide/costs.md their costs.
  */
 enum {
-    TN_STRATEGY_DEFAULT = 0, /* whichever this process has set */
+    TN_STRATEGY_DEFAULT = 0, /* the strategy that tn_strategy_set() has set */
     TN_STRATEGY_ARENA = 1,
     TN_STRATEGY_FILE_DESCRIPTOR = 2,
     TN_STRATEGY_FILE_SYSTEM = 3
 };
 
 /**
- * Set the strategy of storages that this process makes from now on. At first it is
- * $TENON_STRATEGY, else ARENA; a forked child goes on with its parent's.
+ * Set the strategy of the storages that this process makes from now on. Before the first call
+ * the strategy is $TENON_STRATEGY or, if that is not set, ARENA.
  *
- * @param strategy  TN_STRATEGY_*, but not TN_STRATEGY_DEFAULT, which stands for what is set
- * here
- * @return 0, or TN_ERR_INVALID (another number)
- * Threads: any; it is one setting for all threads.
+ * @param strategy  TN_STRATEGY_ARENA or one of the following numbers; not TN_STRATEGY_DEFAULT
+ * @return 0, or TN_ERR_INVALID (no strategy has this number)
+ *
+ * Threads: any; all threads share the setting.   Blocks: never.
+ * Fork: a child starts with the strategy of its parent.
  */
 TN_API TN_NODISCARD int tn_strategy_set(uint32_t strategy);
 
-/** The present strategy, TN_STRATEGY_*. When $TENON_STRATEGY makes no sense: ARENA. */
+/**
+ * Get the strategy of new storages.
+ * @return TN_STRATEGY_*; ARENA if $TENON_STRATEGY names no strategy
+ */
 TN_API uint32_t tn_strategy_get(void);
 
 /**
- * The name of a strategy, as in "file_descriptor"; NULL for a number that is none. Static. The
- * strategies that this system has are numbered from 1 on, without gaps.
+ * Get the name of a strategy, as in "file_descriptor". The strategies of this system have the
+ * numbers from 1 on, without gaps.
+ * @return a static string; NULL if no strategy has this number
  */
 TN_API const char *tn_strategy_name(uint32_t strategy);
 
 /**
- * Find a strategy by its name. TN_ERR_INVALID: no strategy has this name; TN_ERR_UNSUPPORTED:
- * this system lacks it.
+ * Find a strategy by its name.
+ * @param ret_strategy  TN_STRATEGY_*; untouched on failure
+ * @return 0, TN_ERR_INVALID (an argument is NULL, or no strategy has this name), or
+ *         TN_ERR_UNSUPPORTED (this system lacks the strategy)
  */
 TN_API TN_NODISCARD int tn_strategy_parse(const char *name, uint32_t *ret_strategy);
 
 /**
- * Give a private storage another size; what it has is kept, new bytes are zero.
+ * Change the size of a private storage. The call keeps the bytes of the storage, and new bytes
+ * are zero. Pointers from tn_tensor_data() to the storage are invalid afterwards.
  *
- * @param size_bytes  of the storage, for all tensors over it; not less than this tensor and, if
- *         it has other views, not less than now
- * @return 0, TN_ERR_DENIED (shared, foreign, read-only or exported memory keeps its size),
- *         TN_ERR_INVALID (a view would lie outside), TN_ERR_NO_MEMORY
+ * @param size_bytes  the new size, for all tensors over the storage. It must hold this tensor
+ *                    and, if other tensors use the storage, be no smaller than before
+ * @return 0, or
+ *         TN_ERR_INVALID    the tensor is NULL, or a tensor would lie outside of the storage
+ *         TN_ERR_DENIED     the memory is shared, read-only, not made by tenon, or exported
+ *                           through DLPack
+ *         TN_ERR_NO_MEMORY  there is no private memory
  *
- * Pointers from tn_tensor_data() are invalid afterwards.
+ * Threads: no other thread may use a tensor over this storage.   Blocks: never.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_tensor_resize_storage(tn_tensor *tensor, uint64_t size_bytes);
 
 /* ---- write-once arenas ------------------------------------------------------------------- */
 
 /**
- * Memory that its creator fills with any number of tensors, and that every other process can
- * only read: the kernel refuses its writes. It takes one descriptor and one mapping, however
- * many tensors it holds, and serves any number of readers with one copy. Its memory is given
- * back when the last of its tensors, and the tn_arena, are gone everywhere.
+ * A write-once arena: one storage that its creator fills with any number of tensors, and that
+ * every other process can only read: the kernel refuses its writes. The arena takes one
+ * descriptor and one mapping, however many tensors it has, and any number of readers share one
+ * copy. Its memory is released when no process has the tn_arena or one of its tensors any more.
  *
  * Threads: one at a time.
  */
 typedef struct tn_arena tn_arena;
 
 /**
- * @param size_bytes  of all tensors together, each rounded up to 64; committed at once
- * @return 0, or as tn_tensor_create()
+ * Make a write-once arena.
+ * @param size_bytes  of all tensors together, each rounded up to 64 bytes; at least 1. The
+ *                    memory is committed at once
+ * @param deadline    until when to wait for memory
+ * @param ret_arena   owned by the caller, ended with tn_arena_close(); untouched on failure
+ * @return as tn_tensor_create()
+ *
+ * Threads: any.   Blocks: as tn_tensor_create().   Fork: yes.   Crash: the memory is free
+ * again.
  */
 TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
                                         tn_deadline deadline, tn_arena **ret_arena);
 
 /**
- * A tensor of the arena, zeroed, which this process can write. TN_ERR_FULL: no room left;
- * TN_ERR_INVALID, TN_ERR_UNSUPPORTED: as of tn_tensor_create(); TN_ERR_NO_MEMORY (private
- * memory). A child has the arena for reading only: TN_ERR_DENIED, or TN_ERR_FORKED without a
- * seat.
+ * Make a tensor in the arena. Its elements are zero, and only this process can write them.
+ *
+ * @param shape       [ndim], elements; borrowed; may be NULL when ndim is 0
+ * @param ret_tensor  owned by the caller; untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID      an argument is NULL; the type is unknown; or ndim, a size or the
+ *                             product is out of range
+ *         TN_ERR_UNSUPPORTED  a sub-byte type
+ *         TN_ERR_FULL         the arena has no room for the tensor
+ *         TN_ERR_NO_MEMORY    there is no private memory
+ *         TN_ERR_DENIED       this is a forked child, which can only read the arena
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *
+ * Threads: one at a time per arena.   Blocks: never.
  */
 TN_API TN_NODISCARD int tn_arena_allocate(tn_arena *arena, tn_dtype dtype, int32_t ndim,
                                           const int64_t *shape, tn_tensor **ret_tensor);
 
-/** Bytes that are left in the arena; 0 for NULL. */
+/** Get the number of bytes that are left in the arena; 0 for NULL. */
 TN_API uint64_t tn_arena_room(const tn_arena *arena);
 
-/** End the arena: no more tensors are made; those that exist stay. Returns NULL; NULL is
- * accepted. */
+/**
+ * Close the arena: it makes no more tensors. Its tensors remain valid.
+ * @param arena  consumed; NULL is accepted
+ * @return NULL
+ */
 TN_API tn_arena *tn_arena_close(tn_arena *arena);
 
 /* ---- beyond the domain ------------------------------------------------------------------- */
 
 /*
- * A storage with memory of its own begins with this header; the data follows at `data_offset`.
- * All numbers are in the machine's byte order. A program without tenon may map the object and
- * read the tensor as it stands here; one that attaches to a file by its path should say so in
- * `holders`, as tn_tensor_open_path() does.
+ * A storage of the strategies FILE_DESCRIPTOR and FILE_SYSTEM begins with this header; the data
+ * follows at `data_offset`. All numbers are in the machine's byte order. A program without
+ * tenon may map the object and read the tensor that the header describes. A program that
+ * attaches to a file by its path should record itself in `holders`, as tn_tensor_open_path()
+ * does.
  */
 enum { TN_STORAGE_VERSION = 1, TN_STORAGE_HOLDERS = 64 };
 #define TN_STORAGE_MAGIC "TENONSTO"
 typedef struct tn_storage_header {
-    char magic[8]; /* TN_STORAGE_MAGIC, without an end; written last */
+    char magic[8]; /* TN_STORAGE_MAGIC, without a zero byte; written last */
     uint32_t version;
-    uint32_t must_understand; /* feature bits; unknown ones refuse the storage */
-    uint64_t object_bytes;    /* header, data, and what fills up the last page */
+    uint32_t must_understand; /* feature bits; a reader refuses a bit that it does not know */
+    uint64_t object_bytes;    /* the header, the data, and the rest of the last page */
     uint64_t data_offset;
     uint64_t data_bytes;
     uint32_t uid;      /* owner */
@@ -125,7 +160,7 @@ typedef struct tn_storage_header {
     uint8_t domain[16]; /* id of the domain */
     int32_t creator_pid;
     uint32_t flags;         /* TN_TENSOR_WRITE_ONCE or 0 */
-    uint64_t creator_start; /* clock ticks since boot; with the pid, who made it */
+    uint64_t creator_start; /* clock ticks since boot when the creator started */
     uint64_t pid_space; /* the creator's pid namespace, and its time namespace above bit 32 */
     uint64_t created_unix_ns; /* CLOCK_REALTIME */
     /* The tensor that the storage was made for. */
@@ -137,105 +172,133 @@ typedef struct tn_storage_header {
     int64_t shape[TN_MAX_NDIM];
     int64_t strides[TN_MAX_NDIM]; /* of elements */
     /*
-     * The references that keep a file: entry 0 is 1 while the domain uses it; every other is 0,
-     * or a process that attached by path: {start time:42, pid:22}, taken and given back by
-     * atomic compare-and-swap. Whoever leaves last removes the name; a dead holder's entry
-     * counts for nothing.
+     * The references that keep a file. Entry 0 is 1 while the domain uses the file. Every other
+     * entry is 0, or {start time:42, pid:22} of a process that attached by path. A process
+     * takes and clears an entry by an atomic compare-and-swap. The last holder removes the
+     * file's name. An entry of a dead process does not keep the file.
      */
     uint64_t holders[TN_STORAGE_HOLDERS];
 } tn_storage_header;
 
 enum {
     /*
-     * Send a descriptor that only reads. A reader who runs as another user can never write;
-     * against the same user only TN_TENSOR_WRITE_ONCE helps, since a process may always reopen
-     * what is its user's own.
+     * Send a descriptor that can only read. A receiver of another user can then never write. A
+     * receiver of the same user may reopen the memory for writing: only TN_TENSOR_WRITE_ONCE
+     * prevents that.
      */
     TN_SEND_READ_ONLY = 1u << 0
 };
 
 /**
- * Send a FILE_DESCRIPTOR tensor over a Unix socket, to a process that need not be in the
- * domain, nor run as the same user. The receiver's memory stays valid after this process ends.
+ * Send a FILE_DESCRIPTOR tensor, with its attributes, over a Unix socket. The receiver need not
+ * be a member of the domain, nor run as the same user. Its memory remains valid after this
+ * process has ended.
  *
- * @param socket_fd  a connected SOCK_STREAM or SOCK_SEQPACKET socket, borrowed
- * @return 0, TN_ERR_INVALID (private), TN_ERR_UNSUPPORTED (another strategy: the whole arena
- *         would go along), TN_ERR_CLOSED (nobody reads), TN_ERR_TIMED_OUT, TN_ERR_SYSTEM
+ * The tensor is sent as one packet of at most 64 KiB (docs/layout.md). A stream may carry other
+ * bytes before and after the packet.
  *
- * One packet of at most 64 KiB: docs/layout.md. Attributes go along. A stream may carry other
- * bytes before and after it; one on which a packet was sent in part (TIMED_OUT with a deadline,
- * see the detail) is out of step and can only be closed.
+ * A received tensor can be sent on. If its descriptor can only read, the next receiver gets a
+ * descriptor that can only read, whatever `flags` are. If its descriptor can write, sending it
+ * with TN_SEND_READ_ONLY reopens the memory, which only a process of the storage's user may do.
  *
- * What was received can be sent on as it is. A receiver that got a descriptor that only reads
- * sends just that, whatever `flags` say. To send one that writes on as TN_SEND_READ_ONLY, it is
- * opened anew, which only a process of the storage's user may do: TN_ERR_SYSTEM for others.
+ * @param tensor     borrowed
+ * @param socket_fd  a connected SOCK_STREAM or SOCK_SEQPACKET socket; borrowed
+ * @param flags      TN_SEND_*
+ * @return 0, or
+ *         TN_ERR_INVALID      the tensor is NULL or private; a flag is unknown; or the socket
+ * is of the wrong kind TN_ERR_UNSUPPORTED  the tensor has another strategy TN_ERR_CLOSED the
+ * other side has closed the socket TN_ERR_TIMED_OUT    the deadline passed. If the error's
+ * sentence says that a part of the packet was sent, the stream can only be closed TN_ERR_SYSTEM
+ * a system call failed, or this process may not reopen the memory Other errors as
+ * tn_tensor_descriptor().
  *
- * Threads: any; packets of two threads over one stream may be mixed up.
- * Blocks: until there is room for the packet, or the deadline.
+ * Threads: any, but packets that two threads send over one stream may be mixed up.
+ * Blocks: until the socket has room for the packet, or the deadline.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags,
                                        tn_deadline deadline);
 
 /**
- * Receive what tn_tensor_send() sent, in any process. The tensor belongs to no domain; it
- * cannot be shared in one, since its memory has a life of its own: copy it for that. It is
- * read-only where the descriptor does not write. The tensor keeps one descriptor and one
- * mapping until it and its views end.
+ * Receive a tensor that tn_tensor_send() sent. Any process may receive it. The tensor belongs
+ * to no domain, and tn_tensor_share() refuses it: copy it to share it. It is read-only if its
+ * descriptor can only read. The tensor keeps one descriptor and one mapping until it and its
+ * views have ended.
  *
- * @param socket_fd   as of tn_tensor_send(); nothing is read beyond the packet
+ * @param socket_fd   as tn_tensor_send(); the call reads nothing beyond the packet
  * @param ret_tensor  owned by the caller; untouched on failure
  * @return 0, or
- *         TN_ERR_CLOSED     the other side is gone
- *         TN_ERR_TIMED_OUT  nothing came until the deadline; what came in part is lost
- *         TN_ERR_INVALID    not a tensor; or its descriptor is no memory object, is not sealed
- *                           against shrinking, is of huge pages, or is shorter than it claims
- *         TN_ERR_VERSION    another version, or parts that must be understood
- *         TN_ERR_SYSTEM     among others, no room for the descriptor
- *         TN_ERR_NO_MEMORY
+ *         TN_ERR_CLOSED     the other side has closed the socket
+ *         TN_ERR_TIMED_OUT  no packet arrived before the deadline; a part of a packet that
+ *                           arrived is lost
+ *         TN_ERR_INVALID    ret_tensor is NULL; the data is not a tensor; or the descriptor is
+ *                           not a memory object, is not sealed against shrinking, has huge
+ *                           pages, or is shorter than its header says
+ *         TN_ERR_VERSION    the packet or the storage has another version, or a feature that
+ *                           this library does not know
+ *         TN_ERR_NO_MEMORY  there is no private memory, or no room for another mapping
+ *         TN_ERR_SYSTEM     a system call failed, for example because this process cannot have
+ *                           another descriptor
+ *         After INVALID and VERSION, the call has read the packet. If the data was not a
+ * packet, it has read 24 bytes.
  *
- * After INVALID or VERSION the stream is at the end of the packet. If the data was no packet,
- * 24 bytes have been consumed.
- *
- * Blocks: until a packet is there, or the deadline. With TN_NOW a packet that is there
- * in part stays for the next call.
+ * Threads: one at a time per socket.
+ * Blocks: until a packet arrives, or the deadline. With TN_NOW, a packet of which only a part
+ * has arrived stays in the socket for the next call.
  * Fork: a child has the tensor as well.
  */
 TN_API TN_NODISCARD int tn_tensor_receive(int socket_fd, tn_deadline deadline,
                                           tn_tensor **ret_tensor);
 
 /**
- * A descriptor of a FILE_DESCRIPTOR storage, to be passed on in whatever way; owned by the
- * caller, close-on-exec.
- * @param flags  TN_SEND_*
- * @return 0, TN_ERR_INVALID (private), TN_ERR_UNSUPPORTED (another strategy), TN_ERR_STALE (the
- *         storage ended with its domain), TN_ERR_MANAGER (tenond is silent), TN_ERR_NOT_FOUND
- *         (nobody has it any more), TN_ERR_FULL, TN_ERR_SYSTEM (among others, as of
- *         tn_tensor_send(): received from another user, and TN_SEND_READ_ONLY)
+ * Get a descriptor of a FILE_DESCRIPTOR storage, which the program may pass on by any means.
+ * @param flags   TN_SEND_*
+ * @param ret_fd  owned by the caller, close-on-exec; untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID      an argument is NULL; a flag is unknown; or the tensor is private
+ *         TN_ERR_UNSUPPORTED  the tensor has another strategy
+ *         TN_ERR_STALE        the storage has ended with its domain
+ *         TN_ERR_NOT_FOUND    no live process and no tenond has a descriptor of the storage
+ *         TN_ERR_MANAGER      tenond, which has the descriptor, does not answer
+ *         TN_ERR_FULL         this process cannot open another descriptor
+ *         TN_ERR_SYSTEM       a system call failed, or this process may not reopen the memory
+ *                             (see tn_tensor_send())
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *
+ * Threads: any.   Fork: yes.
+ * Blocks: never, except that the call waits a second or two for a tenond that is stopped.
  */
 TN_API TN_NODISCARD int tn_tensor_descriptor(tn_tensor *tensor, uint32_t flags, int *ret_fd);
 
 /**
- * The tensor that a storage was made for, from its descriptor, which stays the caller's: as its
- * header states it, without attributes. Errors as of tn_tensor_receive().
+ * Make the tensor that the header of a storage describes, from the storage's descriptor. The
+ * tensor has no attributes, and belongs to no domain.
+ * @param fd          borrowed: the tensor has a duplicate of its own
+ * @param ret_tensor  owned by the caller; untouched on failure
+ * @return as tn_tensor_receive(), without TN_ERR_CLOSED and TN_ERR_TIMED_OUT
  */
 TN_API TN_NODISCARD int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor);
 
 /**
- * The same of a FILE_SYSTEM storage, by its path, in any process of the same user, pid
- * namespace and time namespace. Keeps the file until the tensor ends, or the process does; who
- * is last removes it.
+ * Make the tensor that the header of a FILE_SYSTEM storage describes, from the file's path. Any
+ * process of the same user, pid namespace and time namespace may do so. The file remains until
+ * the tensor or the process ends; the last holder removes the file.
  *
- * @param path  absolute, as tn_tensor_info's `path` gives it
- * @return as tn_tensor_receive(), or TN_ERR_INVALID (not absolute, or no plain file),
- *         TN_ERR_NOT_FOUND, TN_ERR_DENIED (another user's, of another such namespace, or a
- *         symbolic link, which is not followed),
- *         TN_ERR_CORRUPT (truncated, or its header makes no sense), TN_ERR_FULL
- *         (TN_STORAGE_HOLDERS - 1 hold it already)
+ * A file is not sealed, as the memory of a descriptor is: if a program truncates the file, the
+ * processes that map it die of SIGBUS.
  *
- * A file that is truncated while it is mapped kills its users with SIGBUS: its memory is not
- * sealed, as that of a descriptor is.
+ * @param path        absolute, as in tn_tensor_info's `path`; borrowed
+ * @param ret_tensor  owned by the caller; untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID    an argument is NULL; the path is not absolute; or it does not name
+ * a regular file TN_ERR_NOT_FOUND  there is no such file TN_ERR_DENIED     the file belongs to
+ * another user or another such namespace; or the path names a symbolic link, which the call
+ * does not follow TN_ERR_CORRUPT    the file is truncated, or its header makes no sense
+ *         TN_ERR_VERSION    the storage has another version, or a feature that this library
+ * does not know TN_ERR_FULL       TN_STORAGE_HOLDERS - 1 processes hold the file already
+ *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM  as tn_tensor_receive()
  *
- * Fork: a child can use the tensor; only the parent keeps the file.
+ * Threads: any.   Blocks: never.
+ * Fork: a child can use the tensor, but only the parent keeps the file.
  * Crash: other processes ignore and reuse the entry of a dead process in `holders`.
  */
 TN_API TN_NODISCARD int tn_tensor_open_path(const char *path, tn_tensor **ret_tensor);

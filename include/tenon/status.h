@@ -114,11 +114,11 @@ typedef int tn_interrupt_fn(void *context);
  *
  * @param check  may call any function that another thread may call at that moment, and may
  *               wait: the library holds no lock when it calls the hook. If there is no private
- *               memory to store the hook, none is set
+ *               memory to store the hook, no hook is set
  *
  * Threads: any; a wait that is under way may still call the previous hook.   Blocks: never.
- * Fork: a child has its parent's. `check` may fork: in that child, a wait for a child, a group,
- * a fork server or a pool of its parent ends with TN_ERR_INVALID.
+ * Fork: a child has its parent's hook. `check` may fork: in that child, a wait for a child, a
+ * group, a fork server or a pool of its parent ends with TN_ERR_INVALID.
  */
 TN_API void tn_interrupt_set(tn_interrupt_fn *check, void *context);
 

@@ -15,7 +15,11 @@ TN_BEGIN_DECLS
  *
  * All calls that wait take a deadline. They end with TN_ERR_PEER_DIED where a death means that
  * no process is left that could end the wait, and never hang because a process was killed. They
- * end with TN_ERR_INTERRUPTED as tn_interrupt_set() says.
+ * end with TN_ERR_INTERRUPTED as tn_interrupt_set() says. Each call also returns
+ *     TN_ERR_INVALID  the object is NULL or of another kind
+ *     TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *     TN_ERR_STALE    damage to shared memory has ended the object
+ *     TN_ERR_CORRUPT  the object's word in shared memory makes no sense
  *
  * Threads: any number at once may use one object.   Fork: a child may use its parent's.
  */
@@ -42,7 +46,7 @@ TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name, uint3
 TN_API TN_NODISCARD int tn_event_set(tn_event *event);
 /** Unset the event: waits that begin from now on wait for the next tn_event_set(). */
 TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
-/** Whether the event is set now. */
+/** Tell whether the event is set now. False for NULL, and for an object of another kind. */
 TN_API bool tn_event_is_set(const tn_event *event);
 /**
  * Wait until the event is set.
@@ -76,7 +80,7 @@ TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadlin
  *         process) holds no permit; overflow
  */
 TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
-/** The number of permits that are free now; 0 for NULL. */
+/** Count the permits that are free now; 0 for NULL. */
 TN_API uint32_t tn_semaphore_count(const tn_semaphore *semaphore);
 
 /**
@@ -132,7 +136,7 @@ TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name, uin
  * @return 0, or 1 for exactly one of the parties, or an error as above
  */
 TN_API TN_NODISCARD int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline);
-/** Repair a broken barrier; no party has come then. */
+/** Repair a broken barrier. Afterwards no party has arrived. */
 TN_API TN_NODISCARD int tn_barrier_reset(tn_barrier *barrier);
 
 TN_END_DECLS
