@@ -268,7 +268,7 @@ def test_little_of_the_extension_is_thread_local():
 
 
 def test_the_classes_of_errors_are_those_of_the_header():
-    rows = re.findall(r"X\((\w+), (-\d+), \"[^\"]*\", (\w+)\)", (ROOT / "include/tenon/status.h").read_text())
+    rows = re.findall(r"X\((\w+), (-\d+), \"[^\"]*\",[\s\\]+(\w+)\)", (ROOT / "include/tenon/status.h").read_text())
     classes = [kind for kind in vars(tenon).values() if isinstance(kind, type) and issubclass(kind, tenon.Error)]
     assert len(rows) == len(classes) - 1  # Error itself
     for name, _, builtin in rows:
