@@ -5,16 +5,17 @@
  * kinds.
  *
  * Nouns: attributes (all attributes of one tensor, in one allocation), attribute (one of
- * these), kind, edit (a change that is not visible yet). I6  Attributes do not change once a
- * tensor points at them: a setter makes a changed copy and replaces the pointer. At most one
- * tensor points at them, so that `next` is free for the list of replaced attributes. A setter
- * that fails leaves the tensor as it was. Only one thread at a time may set attributes of a
- * tensor; a call that may run at the same time takes a reference to the attributes that it
- * reads (tni_attributes_hold()). I7  The attributes of a tensor were checked against its type
- * and shape, which never change. Setters and attributes from another process go through the
- * same checks. The form is canonical: kinds in rising order, each kind once, each metadata key
- * once, padding zero. Callers: the user; tensor, queue and share, which write and read views.
- * Everything here is private memory, so a death leaves nothing.
+ * these), kind, edit (a change that is not visible yet).
+ * I6  Attributes do not change once a tensor points at them: a setter makes a changed copy and
+ *     replaces the pointer. At most one tensor points at them, so that `next` is free for the
+ *     list of replaced attributes. A setter that fails leaves the tensor as it was. Only one
+ *     thread at a time may set attributes of a tensor; a call that may run at the same time
+ *     takes a reference to the attributes that it reads (tni_attributes_hold()).
+ * I7  The attributes of a tensor were checked against its type and shape, which never change.
+ *     Setters and attributes from another process go through the same checks. The form is
+ *     canonical: kinds in rising order, each kind once, each metadata key once, padding zero.
+ * Callers: the user; tensor, queue and share, which write and read views. Death: everything
+ * here is private memory, so a death leaves nothing.
  */
 #include "attribute/edit.h"
 
