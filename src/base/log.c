@@ -54,6 +54,16 @@ static void hand_over(tni_log_writer *writer, const struct tni_hook *hook, int l
     is_logging = false;
 }
 
+static void hand_over_list(tni_log_writer *writer, const struct tni_hook *hook, int level,
+                           const char *format, va_list arguments)
+{
+    int saved_errno = errno;
+    char line[LINE_BYTES];
+    if (vsnprintf(line, sizeof line, format, arguments) >= 0)
+        hand_over(writer, hook, level, line);
+    errno = saved_errno;
+}
+
 void tni_log(int level, const char *format, ...)
 {
     /* This acquire pairs with the release in tn_log_set(). */
@@ -61,16 +71,10 @@ void tni_log(int level, const char *format, ...)
     tni_log_writer *writer = hook == NULL ? writer_of(level) : NULL;
     if ((hook == NULL && writer == NULL) || is_logging)
         return;
-
-    int saved_errno = errno;
-    char line[LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    int wanted = vsnprintf(line, sizeof line, format, arguments);
+    hand_over_list(writer, hook, level, format, arguments);
     va_end(arguments);
-    if (wanted >= 0)
-        hand_over(writer, hook, level, line);
-    errno = saved_errno;
 }
 
 bool tni_log_is_written(int level)
@@ -83,15 +87,10 @@ void tni_log_written(int level, const char *format, ...)
 {
     if (!tni_log_is_written(level) || is_logging)
         return;
-    int saved_errno = errno;
-    char line[LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    int wanted = vsnprintf(line, sizeof line, format, arguments);
+    hand_over_list(writer_of(level), NULL, level, format, arguments);
     va_end(arguments);
-    if (wanted >= 0)
-        hand_over(writer_of(level), NULL, level, line);
-    errno = saved_errno;
 }
 
 void tni_log_failure(const char *status_name, const char *sentence)
