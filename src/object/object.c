@@ -279,7 +279,7 @@ static void close_object(struct tn_domain *d, struct tn_object *handle)
         tni_registry_leave(d);
 }
 
-/* A child without a seat has a list of handles, and nothing in the object. */
+/* A forked child without a seat inherited the list of handles, but opened no object. */
 static void close_handle(struct tn_domain *d, struct tn_object *handle)
 {
     bool has_seat = tni_process_has_seat(d);

@@ -212,7 +212,7 @@ static pid_t fork_quietly(sigset_t *ret_old_mask)
     return pid;
 }
 
-/** @return the helper's report; EIO: the helper died without one */
+/** @return the errno that the helper process reported; EIO: it died before it reported */
 static int wait_for_report(int report_fd, pid_t helper)
 {
     int fds[2] = {report_fd, -1};
