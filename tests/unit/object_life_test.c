@@ -65,6 +65,21 @@ TN_TEST(a_kind_is_closed_and_ended_with_the_last_handle_only)
     finish();
 }
 
+TN_TEST(an_object_of_a_kind_that_no_room_has_is_not_opened)
+{
+    begin();
+    struct tn_object *handle = open_named("name", 0), *again;
+    _Atomic uint64_t *word = &handle->object->word;
+    uint64_t before = atomic_load(word);
+    atomic_store(word, before + TNI_OBJECT_KINDS);
+    assert_int_equal(tn_object_open_id(domain, 0, tn_object_id(handle), &again),
+                     TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "is of the kind"));
+    atomic_store(word, before);
+    tn_object_close(handle);
+    finish();
+}
+
 static int open_in_child(void *name)
 {
     open_named(name, 0);

@@ -59,6 +59,42 @@ static int pop_in_child(void *argument)
     return pop() >= 0 ? 0 : 1;
 }
 
+/* ---- arguments --------------------------------------------------------------------------- */
+
+static void refuse(const tn_message *message, const char *sentence)
+{
+    assert_int_equal(tn_queue_push(&q->handle, message, 0, TN_NOW), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), sentence));
+    assert_int_equal(tn_queue_count(&q->handle), 0);
+}
+
+TN_TEST(a_message_that_cannot_be_pushed_is_refused_by_what_is_wrong)
+{
+    begin(TN_QUEUE_REDELIVER);
+    tn_tensor *none = NULL;
+    refuse(&(tn_message){.tensors = &none, .tensor_count = TN_MESSAGE_MAX_TENSORS + 1},
+           "it can have at most");
+    refuse(&(tn_message){.tensor_count = 1}, "tensors of the message is NULL");
+    refuse(&(tn_message){.size_bytes = 1}, "bytes of the message is NULL");
+    refuse(&(tn_message){.tensors = &none, .tensor_count = 1},
+           "tensor 0 of the message is NULL");
+    finish();
+}
+
+TN_TEST(a_count_of_messages_that_no_result_can_tell_is_refused)
+{
+    begin(TN_QUEUE_REDELIVER);
+    tn_message message = {0};
+    const uint32_t count = UINT32_C(1) << 31;
+    assert_int_equal(tn_queue_push_many(&q->handle, &message, count, 0, TN_NOW),
+                     TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "count is 2147483648"));
+    assert_int_equal(tn_queue_pop_many(&q->handle, count, TN_NOW, &message), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "count is 2147483648"));
+    assert_int_equal(tn_queue_count(&q->handle), 0);
+    finish();
+}
+
 /* ---- positions --------------------------------------------------------------------------- */
 
 TN_TEST(three_slots_keep_the_order_for_many_rounds)
