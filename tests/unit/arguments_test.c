@@ -199,7 +199,7 @@ TN_TEST(an_object_that_differs_is_refused_with_both_numbers)
 
 TN_TEST(no_call_on_an_object_goes_without_the_object)
 {
-    tn_message message;
+    tn_message message = {0};
     tn_tensor *t;
     begin();
     INVALID(tn_event_set(NULL));
