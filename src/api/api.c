@@ -77,8 +77,8 @@ static void take_apart(tn_domain *d)
 }
 
 /*
- * Who has no seat can reclaim nobody. Where all seats are taken, some by the dead, a member
- * that waits reclaims these within its slice of 100 ms, and tenond does at once.
+ * Wait until a seat is free. A process without a seat cannot reclaim the seats of dead
+ * processes itself: tenond does it at once, and a member that waits does it within 100 ms.
  */
 static int join_when_reclaimed(struct tni_segment *segment, tn_domain **ret_domain)
 {
@@ -97,7 +97,7 @@ static int join_when_reclaimed(struct tni_segment *segment, tn_domain **ret_doma
 }
 
 /* Sit down in a segment, which is consumed on success. */
-static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
+static int take_seat(struct tni_segment *segment, tn_domain **ret_domain)
 {
     int status = join_when_reclaimed(segment, ret_domain);
     if (status != 0)
@@ -135,7 +135,7 @@ static int create(const char *name, const tn_domain_options *options, tn_domain 
         status = tni_segment_create(&o, &segment);
     if (status != 0)
         return status;
-    if ((status = sit_down(&segment, &d)) != 0) {
+    if ((status = take_seat(&segment, &d)) != 0) {
         tni_segment_detach(&segment);
         return status;
     }
@@ -163,7 +163,7 @@ static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain
     int status = tni_segment_attach(control_fd, arena_fd, false, &segment);
     if (status != 0)
         return status;
-    if ((status = sit_down(&segment, &d)) != 0) {
+    if ((status = take_seat(&segment, &d)) != 0) {
         segment.control_fd = segment.arena_fd = -1; /* the caller's */
         tni_segment_detach(&segment);
         return status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inspect: who holds what, seen from outside. inspect_domains.c finds domains, inspect_stat.c
- * adds up, inspect_blocks.c, inspect_objects.c and inspect_tickets.c list, inspect_files.c
- * looks for files of no domain.
+ * inspect: tell which process holds which blocks, without being a member. inspect_domains.c
+ * finds domains, inspect_stat.c counts, inspect_blocks.c, inspect_objects.c and
+ * inspect_tickets.c list, and inspect_files.c searches for files that belong to no domain.
  *
  * Nouns: inspector.
  * I1  An inspector maps read-only and has no seat: nothing that it does, and no death of it,
@@ -105,7 +105,7 @@ void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *
     int32_t pid = tni_inspect_seat_pid(s, seat);
 
     text[0] = '\0';
-    /* A pid in another namespace, or used again, would name a stranger. */
+    /* A pid of another namespace, or one that was used again, names another process. */
     if (pid != 0 && tni_process_is_here(s, seat))
         tni_os_process_command(pid, text, size_bytes);
     if (text[0] == '\0')

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inspect_blocks: every live block, and who keeps it.
+ * inspect_blocks: list every live block, and the seats that hold it.
  *
  * One pass over hold rows, 64 blocks of all seats at a time; one pass before it over messages,
  * slots and tickets, which adds up in sparse private memory. So a million blocks cost two
@@ -25,7 +25,7 @@ struct scan {
     uint64_t now_ns;
     uint32_t seat_count;   /* seats that are taken */
     tn_holder *seats;      /* [seat_count] */
-    tn_holder *holders;    /* [seat_count], of the block at hand */
+    tn_holder *holders;    /* [seat_count], of the block that is looked at */
     uint64_t *words;       /* [seat_count], of each seat's row: 64 blocks */
     struct tally *tallies; /* [total_blocks], sparse */
     tn_block_entry_fn *each;

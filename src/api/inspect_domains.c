@@ -64,7 +64,7 @@ int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, tni_inspect_other
     while (finds.count > 0 && status == 0) {
         struct tni_segment segment;
         struct tni_found found = finds.at[--finds.count];
-        /* What cannot be attached is no domain of ours, or that process has just ended. */
+        /* It cannot be attached if it is another user's, or if its process has just ended. */
         int attached = attach(&found, &segment);
         if (attached == TN_ERR_VERSION) {
             drop_control(&finds, found.control_inode);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_files: files of storages that nobody has any more. */
+/* inspect_files: files of storages that no process has any more. */
 #include <stdio.h>
 
 #include "api/inspect.h"

@@ -98,7 +98,7 @@ static void say_let_go(const char *path, int status, void *context)
             say(gc, false, "left %s, which its domain let go: %s", path, tn_error_detail());
 }
 
-/* After the dead are reclaimed: they may have been the last who held a file. */
+/* Called after dead processes were reclaimed: one of them may have held such a file. */
 static int remove_let_go(struct gc *gc, const struct tni_segment *s, const char *label)
 {
     int status = tni_files_let_go(s, false, say_let_go, gc);
@@ -189,8 +189,8 @@ static int add_version(const char *name, void *context)
 }
 
 /*
- * Who has the lock knows that no tenond of that version lives; the lock's file goes last, while
- * it is held.
+ * pre: this process has the lock of that version, so no tenond of that version lives. The file
+ * of the lock is removed last, while this process has the lock.
  */
 static int remove_version(const struct gc *gc, const struct version *version)
 {

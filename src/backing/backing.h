@@ -230,9 +230,9 @@ typedef int tni_files_living_fn(uint8_t (**ret_ids)[16], uint32_t *ret_count);
  * Remove files of this user and this pid namespace whose domain has ended and which no live
  * process holds. The files are listed before `living` is called: so the domain of each listed
  * file existed by then. A domain that `living` does not find counts as live while a process has
- * a witness of it. If the members of a domain have no witness, a file that the domain did not
- * let go stays while the file's maker is alive. @return how many files were removed, or an
- * error
+ * a witness of it. If the members of a domain have no witness, a file of a storage that
+ * has not ended stays while the file's maker is alive.
+ * @return how many files were removed, or an error
  */
 int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *context);
 /**
@@ -243,9 +243,9 @@ int tni_files_find(tni_files_living_fn *living, tni_files_fn *each, void *contex
 /** Remove the files of one domain that has ended, except those that a live process holds. */
 void tni_files_end_domain(const struct tni_segment *segment);
 /**
- * Remove files that a live domain let go and that no live process holds. Such a file is left
- * when a process that attached by path was killed, or when the file could not be removed. A
- * failure is reported to `each` and not logged.
+ * Remove files whose storage has ended in a live domain, and that no live process holds. Such a
+ * file is left when a process that attached by path was killed, or when the file could not be
+ * removed. A failure is reported to `each` and not logged.
  * @param segment  may be read-only
  * @param look_only  remove nothing; call `each` with 0 for each file that would be removed
  * @return how many files; TN_ERR_CORRUPT (a description is damaged; nothing is removed); or

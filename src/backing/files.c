@@ -243,7 +243,7 @@ void tni_files_end_domain(const struct tni_segment *s)
     free_files(&c);
 }
 
-/* ---- files that a live domain let go ----------------------------------------------------- */
+/* ---- files of ended storages of a live domain -------------------------------------------- */
 
 static int compare_numbers(const void *left, const void *right)
 {

@@ -242,7 +242,7 @@ int tni_check_struct(const char *what, const void *ret, size_t known_bytes);
  * Fill in a struct that the caller provides and that begins with its own size. If the caller
  * was compiled with an older header, the fields that the caller does not know are left out;
  * with a newer header, the bytes that this library does not know are set to 0.
- * @param ours  [known_bytes]; its struct_size is ignored
+ * @param ours  [known_bytes], as this library fills it in; its struct_size is ignored
  * @return 0, or TN_ERR_INVALID: NULL, or no header has this size; `ret` is untouched
  */
 int tni_give_struct(const char *what, const void *ours, size_t known_bytes, void *ret);

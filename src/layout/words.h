@@ -58,7 +58,7 @@ static inline uint32_t tni_recoverer(uint32_t seat, uint32_t incarnation)
 }
 static inline uint32_t tni_recoverer_seat(uint32_t recoverer) { return recoverer & 0x3ff; }
 
-/* A seat and its incarnation, called `who`: {incarnation:32, seat:16, 1:16}; 0 is nobody. */
+/* `who` names the process of a seat: {incarnation:32, seat:16, 1:16}; 0 names no process. */
 static inline uint64_t tni_who(uint32_t seat, uint32_t incarnation)
 {
     return (uint64_t)incarnation << 32 | (uint64_t)(seat & 0xffff) << 16 | 1;

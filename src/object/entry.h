@@ -19,22 +19,22 @@ static inline bool tni_entry_has_suspects(const struct tni_object *object)
     return atomic_load(&object->suspects_added) != atomic_load(&object->suspects_done);
 }
 
-/** Find a FREE entry. TN_ERR_FULL: there is none. pre: the registry is ours. */
+/** Find a FREE entry. TN_ERR_FULL: there is none. pre: this process has the registry. */
 int tni_entry_find_free(struct tn_domain *domain, uint32_t *ret_index);
-/** Allocate a zeroed block for a ring. Its reference is the caller's, who may lack the
+/** Allocate a zeroed block for a ring. The caller owns its reference, and need not have the
  * registry. */
 int tni_entry_make_ring(struct tn_domain *domain, uint64_t ring_bytes, tni_block *ret_block);
 /** Pass the block's reference from the caller to the object. */
 int tni_entry_give_ring(struct tn_domain *domain, struct tni_object *object, tni_block block);
 /** Write all fields of an entry that is MAKING, but for its word and its ring. */
 void tni_entry_fill(struct tni_object *object, const struct tni_object_spec *spec);
-/** Make an entry that is MAKING FREE again. pre: the registry is ours. */
+/** Make an entry that is MAKING FREE again. pre: this process has the registry. */
 void tni_entry_undo(struct tn_domain *domain, struct tni_object *object);
-/** End an object. pre: the registry is ours, and no process has it open. Idempotent. */
+/** End an object that no process has open. pre: this process has the registry. Idempotent. */
 void tni_entry_end(struct tn_domain *domain, struct tni_object *object);
 /**
  * End an object whose last opener closed it without the registry. Does nothing to any other
- * entry, or if there is no such index. pre: the registry is ours.
+ * entry, or if there is no such index. pre: this process has the registry.
  */
 void tni_entry_end_if_unopened(struct tn_domain *domain, uint32_t index);
 /** End an object that has no opener; without the registry, mark it for the next owner (I5). */

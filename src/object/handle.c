@@ -82,7 +82,7 @@ static void unlist_handle(struct tn_domain *d, struct tn_object *handle)
     handle->is_listed = false;
 }
 
-/* pre: the registry is ours, so no other thread allocates the table. */
+/* pre: this thread has the registry, so no other thread allocates the table. */
 static bool ensure_table(struct tn_domain *d)
 {
     if (tni_object_part(d)->handles_on == NULL)

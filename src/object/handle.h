@@ -6,7 +6,8 @@
 #include "object/object.h"
 
 /**
- * Make a handle and list it. pre: the registry is ours, and `index` is LIVE, or MAKING by us.
+ * Make a handle and list it. pre: this process has the registry, and the entry is LIVE, or this
+ * process is MAKING it.
  * @return NULL: no private memory
  */
 struct tn_object *tni_handle_make(struct tn_domain *domain, uint32_t index,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * names: find an object by its name, in a time that does not depend on the number of objects.
- * Inside the room object. pre of all functions here: the registry is ours.
+ * Inside the room object. pre of all functions here: this process has the
+ * registry.
  */
 #ifndef TNI_OBJECT_NAMES_H
 #define TNI_OBJECT_NAMES_H

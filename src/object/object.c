@@ -22,7 +22,7 @@
 #include "object/names.h"
 #include "object/registry.h"
 
-/* pre: the registry is ours. */
+/* pre: this process has the registry. */
 static int check_new_name(struct tn_domain *d, const char *name)
 {
     const struct tni_segment *s = &d->segment;
@@ -33,7 +33,10 @@ static int check_new_name(struct tn_domain *d, const char *name)
     return tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT, name);
 }
 
-/* pre: the registry is ours. On success `ring` is the object's, and its id is 0; else ours. */
+/*
+ * pre: this process has the registry. On success the object owns `ring`, whose id is 0 then;
+ * else the caller still owns it.
+ */
 static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tni_block *ring,
                      struct tn_object **ret_handle)
 {
@@ -113,7 +116,10 @@ static int check_alike(const struct tni_object *object, const struct tni_object_
     return 0;
 }
 
-/* pre: the registry is ours. With `spec` by its name, without by `id` and `kind` (0: any). */
+/*
+ * Open the object that has the name of `spec`; if `spec` is NULL, the one with `id` and `kind`
+ * (0: any kind). pre: this process has the registry.
+ */
 static int open_in(struct tn_domain *d, const struct tni_object_spec *spec, uint64_t id,
                    uint32_t kind, struct tn_object **ret_handle)
 {

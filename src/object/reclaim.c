@@ -79,7 +79,7 @@ static void reclaim_live(struct tn_domain *d, struct tni_object *object, uint32_
 
 /*
  * Undo an object that is half made, end one that is half ended or has no opener, and mark again
- * one that needs a recount. pre: the registry is ours.
+ * one that needs a recount. pre: this process has the registry.
  */
 static void finish_object(struct tn_domain *d, uint32_t index)
 {
@@ -112,8 +112,8 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
 }
 
 /*
- * pre: the registry is ours. The bit is cleared first: a process that closes the object
- * meanwhile either is seen by finish_object(), or sets the bit again.
+ * pre: this process has the registry. The bit is cleared first: if a process closes the object
+ * at the same time, either finish_object() sees that, or that process sets the bit again.
  */
 static void finish_unopened(struct tn_domain *d)
 {
@@ -205,7 +205,7 @@ int tni_object_reclaim_seat(struct tn_domain *d, uint32_t seat)
     return status;
 }
 
-/* ---- recounts of what the dead were changing --------------------------------------------- */
+/* ---- recounts of what dead threads were changing ----------------------------------------- */
 
 bool tni_object_has_suspects(const struct tni_segment *s)
 {

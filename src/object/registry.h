@@ -11,7 +11,7 @@
 /**
  * Take the registry if it is free, or if its owner is `from`: a seat that is dead and not FREE
  * yet.
- * @return whether the registry is ours now
+ * @return whether this process has the registry now
  */
 bool tni_registry_take(struct tn_domain *domain, uint64_t from);
 /**
@@ -22,7 +22,7 @@ bool tni_registry_take(struct tn_domain *domain, uint64_t from);
 int tni_registry_enter(struct tn_domain *domain);
 /** As tni_registry_enter(), for a reaper: it waits 1 ms at most, and suspects no owner. */
 int tni_registry_enter_reclaiming(struct tn_domain *domain);
-/** Release the registry. pre: it is ours. */
+/** Release the registry. pre: this process has it. */
 void tni_registry_leave(struct tn_domain *domain);
 
 #endif

@@ -40,7 +40,7 @@ static int report_death(struct tn_object *handle, uint32_t side)
     atomic_store(&handle->deaths_seen[side], tni_death_count(death));
     int32_t pid = atomic_load(&object->death_pid[side]);
     tni_set_peer(tni_who_seat(death), pid);
-    /* Not "the last": a process that outlived the dead one may have left since. */
+    /* The sentence does not say "the last": another process may have left after that death. */
     const char *role = side == TNI_SIDE_PRODUCER   ? "producer"
                        : side == TNI_SIDE_CONSUMER ? "consumer"
                                                    : "user";

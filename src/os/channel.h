@@ -35,7 +35,7 @@ int tni_os_pipe(int ret_fds[2]);
 uint64_t tni_os_pipe_number(int fd);
 /** Read at most `size_bytes` without blocking. @return bytes, 0 at the end, TN_ERR_TIMED_OUT */
 int tni_os_read(int fd, void *bytes, size_t size_bytes);
-/** Write all bytes, and block for that. TN_ERR_CLOSED: nobody reads. */
+/** Write all bytes, and block for that. TN_ERR_CLOSED: no process has the other end open. */
 int tni_os_write(int fd, const void *bytes, size_t size_bytes);
 
 /* ---- messages with descriptors, between processes of this user --------------------------- */
@@ -49,9 +49,12 @@ int tni_os_write(int fd, const void *bytes, size_t size_bytes);
 int tni_os_pair(int ret_fds[2]);
 /** Listen at a name in the runtime folder, in place of a socket that has the name. */
 int tni_os_listen(const char *name, int *ret_fd);
-/** Never blocks. TN_ERR_TIMED_OUT: nobody connects; TN_ERR_DENIED: another user's, closed. */
+/**
+ * Never blocks. TN_ERR_TIMED_OUT: no process is connecting; TN_ERR_DENIED: a process of another
+ * user was, and its connection was closed.
+ */
 int tni_os_accept(int fd, int *ret_fd);
-/** TN_ERR_NOT_FOUND: nobody listens; TN_ERR_TIMED_OUT: not accepted for 10 seconds. */
+/** TN_ERR_NOT_FOUND: no process listens; TN_ERR_TIMED_OUT: not accepted for 10 seconds. */
 int tni_os_connect(const char *name, int *ret_fd);
 /** The same in a folder of this user's that is not the runtime folder. */
 int tni_os_connect_in(const char *folder, const char *name, int *ret_fd);
@@ -138,7 +141,7 @@ void tni_os_bell_clear(int fd);
 
 /** TN_ERR_SYSTEM: none can be made, such as when the user has all inotify instances. */
 int tni_os_watch_create(int memory_fd, int *ret_fd);
-/** Write a byte 0 at `offset`, which nobody reads. Never blocks. TN_ERR_DENIED. */
+/** Write a byte 0 at `offset`, which no process reads. Never blocks. TN_ERR_DENIED. */
 int tni_os_watch_ring(int memory_fd, uint64_t offset);
 void tni_os_watch_clear(int fd);
 

@@ -23,10 +23,10 @@ const char *tni_os_runtime_folder(void);
 /** Whether TENON_RUNTIME_DIR names the folder, or named it when this process chose it. */
 bool tni_os_runtime_is_chosen(void);
 /**
- * Make the folder with mode 0700 if it does not exist, and keep to it. If nobody named the
- * folder and it cannot be used any more, another one is chosen; the log says so, and also says
- * when $XDG_RUNTIME_DIR cannot be used. TN_ERR_DENIED: the folder is another user's, or others
- * may write to it, or it is read-only.
+ * Make the folder with mode 0700 if it does not exist, and keep to it. If TENON_RUNTIME_DIR
+ * did not name the folder and it cannot be used any more, another one is chosen; the log says
+ * so, and also says when $XDG_RUNTIME_DIR cannot be used. TN_ERR_DENIED: the folder is another
+ * user's, or others may write to it, or it is read-only.
  */
 int tni_os_runtime_prepare(void);
 typedef int tni_os_name_fn(const char *name, void *context);

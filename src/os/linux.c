@@ -11,8 +11,8 @@
  * descriptor, loop (linux_descriptor.c); runtime folder (linux_folder.c, linux_runtime.c); lock
  * file (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
  *
- * I1  A memory object never shrinks. So an access inside its size fails only for want of
- *     memory, and tni_os_commit() turns that into an error.
+ * I1  A memory object never shrinks. So an access inside its size fails only if memory
+ *     runs out, and tni_os_commit() turns that into an error.
  * I2  A process is DEAD only if a pidfd, a start time or a missing witness proves it, and a
  *     pid only in its own pid namespace. Every doubt is UNKNOWN.
  * The rules R1 to R8 of os.h are invariants too.

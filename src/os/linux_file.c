@@ -17,7 +17,7 @@ enum { RETRY_LEAST_NS = 200000, RETRY_MOST_NS = 20000000 };
 /* Locks. */
 
 /* Another process may have removed the file between open and lock: a lock on a file without a
- * name excludes nobody. */
+ * name keeps no other process out. */
 static bool is_still_named(int fd, const char *path)
 {
     struct stat opened;

@@ -198,7 +198,7 @@ static int fail_commit(int errno_value, uint64_t size_bytes)
 /*
  * Write to a page without changing its bytes, and return an error if that fails: FUTEX_WAKE_OP
  * does an atomic OR with 0 on its second word, and fails with EFAULT where a store would raise
- * SIGBUS. It wakes up nobody, since no thread sleeps on this private futex. Where a filter
+ * SIGBUS. It wakes up no thread, since none sleeps on this private futex. Where a filter
  * refuses the call, a plain OR is all that is left, which may raise SIGBUS.
  */
 static int touch_page(void *page)

@@ -58,8 +58,8 @@ int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes);
 /* ---- mappings ---------------------------------------------------------------------------- */
 
 /*
- * Mappings of memory objects are shared. All mappings are made without reserved memory. A
- * mapping that fails for want of address space, or because of a limit that the detail names, is
+ * Mappings of memory objects are shared. All mappings are made without reserved memory. If
+ * address space runs out, or a limit is reached, which the detail names, the error is
  * TN_ERR_NO_MEMORY.
  */
 
@@ -73,7 +73,7 @@ int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_add
  * After a failure there may be nothing. Address and size are multiples of the page.
  */
 int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only);
-/** Map private zeroed memory; a page that nobody has touched costs nothing. */
+/** Map private zeroed memory; a page that was never touched costs nothing. */
 int tni_os_map_private(uint64_t size_bytes, void **ret_address);
 /** Map zeroed memory that forked children share with this process. */
 int tni_os_map_shared(uint64_t size_bytes, void **ret_address);

@@ -172,7 +172,7 @@ void tni_os_child_abort(int32_t pid);
  */
 void tni_os_die_with_process(int32_t parent_pid);
 /**
- * Start `path` as a process of its own session that is nobody's child. It has no open files but
+ * Start `path` in a session of its own; init becomes its parent. It has no open files but
  * 0, 1 and 2, which are /dev/null, and keeps to this process's runtime folder.
  * TN_ERR_NOT_FOUND, TN_ERR_DENIED: `path` cannot be executed.
  */

@@ -166,8 +166,8 @@ int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t
  * cannot block the caller for ever: a claim that names no live seat is taken over. A claim that
  * names this process is taken over, too, if `turn` shows that no thread of this process has it.
  *
- * @param turn  private: d->who while a thread of this process has the claim. A forked child has
- *              another `who`, so a turn that the child inherited does not block it
+ * @param turn  private: domain->who while a thread of this process has the claim. A forked
+ * child has another `who`, so a turn that the child inherited does not block the child
  * @param from  take the claim over from this owner, whatever the state of its seat; 0: none
  * @param has_reaped  whether an owner that is being reaped keeps the claim, except from `from`
  */

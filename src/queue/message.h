@@ -32,7 +32,7 @@ struct tni_wanted {
 
 /**
  * Take the oldest message, or lease it, by the queue's policy. A message stays in the queue if
- * it cannot be had for want of memory, or if it is not one tensor and `wanted` asks for one.
+ * there is no memory to receive it, or if `wanted` asks for one tensor and it is not one.
  * @return 0; TN_ERR_TIMED_OUT: the queue is empty; else as tn_queue_pop()
  */
 int tni_parcel_pop(struct tni_queue *queue, struct tni_thread *thread,

@@ -178,8 +178,8 @@ static void drop_parts(struct tni_thread *thread, const struct unpacking *u)
 
 /*
  * Whether no process can have the message any more, for example because the file of a storage
- * was removed. Such a message would block all later ones. A message that failed for want of
- * room can be had later, and one that this process may not open can be had by another process.
+ * was removed. Such a message would block all later ones. If memory ran out, this process can
+ * receive the message later; if this process may not open it, another process can receive it.
  */
 static bool is_lost(int status)
 {

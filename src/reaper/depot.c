@@ -42,9 +42,9 @@ static void close_connection(struct tni_depot_connection *connection)
 }
 
 /*
- * Whether the tenond of this process's folder manages the domain. The tenond of another folder
- * may, also of one that was this process's folder before; when that tenond is dead, ours is
- * next.
+ * Whether the tenond of this process's runtime folder manages the domain. The tenond of another
+ * folder may manage it, for example of the folder that this process had before; after that
+ * tenond has died, the tenond of this process's folder takes the domain over.
  */
 static bool is_for_our_tenond(const struct tn_domain *d)
 {

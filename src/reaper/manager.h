@@ -34,9 +34,9 @@ int tni_manager_exchange(const struct tni_inquiry *inquiry, uint64_t deadline_ns
 /** Set the error of a reply about the domain of this name. */
 int tni_manager_fail_reply(const struct tni_reply *reply, const char *name);
 /**
- * The status with which a search goes on: 0 if what could not be opened is gone, or not ours.
- * After another error, such as too many descriptors, the search must end: what it seeks may be
- * there.
+ * The status with which a search goes on: 0 if a domain could not be opened because it is gone,
+ * or is another user's. After another error, such as too many descriptors, the search must end:
+ * the domain that could not be opened may be the one that is searched for.
  */
 static inline int tni_manager_unless_gone(int status)
 {

@@ -69,8 +69,8 @@ struct tni_audit_report {
 
 /**
  * Audit a domain; see tn_inspect_audit().
- * @param domain  the same domain, if this process is a member; NULL: an inspector, who cannot
- * repair
+ * @param domain  the same domain, if this process is a member; NULL: an inspector, which
+ *                cannot repair
  * @return discrepancies
  */
 int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool is_repair,
@@ -110,8 +110,8 @@ void tni_manager_ring(struct tn_domain *domain);
 #define TNI_MANAGER_RUNG_NS UINT64_C(2000000)
 #define TNI_MANAGER_LOOK_NS UINT64_C(3000000)
 /**
- * What a member does now and then while it waits: reclaim the dead, and start a tenond if there
- * is none. Does nothing if called again too soon.
+ * What a member does now and then while it waits: reclaim dead processes, and start a tenond if
+ * there is none. Does nothing if called again too soon.
  */
 void tni_manager_survive(struct tn_domain *domain);
 /**

@@ -30,7 +30,7 @@
 
 #include "spawn/server.h"
 
-/* ---- who decides whether a child runs (I5) ----------------------------------------------- */
+/* ---- the claim that decides whether a child runs (I5) ------------------------------------ */
 
 static void open_claim(struct tni_place *place, uint64_t number)
 {

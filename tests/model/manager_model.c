@@ -138,7 +138,7 @@ static bool tenond_add(uint32_t *domains, uint32_t maker)
         return true;
     if (!make_room(domains, maker))
         return false;
-    atomic_fetch_or(&kernel->domain[maker], IS_MANAGED); /* tenond_take_office() */
+    atomic_fetch_or(&kernel->domain[maker], IS_MANAGED); /* tenond_become_manager() */
     *domains |= 1u << maker;
     return true;
 }
@@ -333,13 +333,13 @@ __attribute__((no_sanitize("thread"), noinline)) static uint32_t peek(const void
 
 static void one_each(void)
 {
-    uint32_t named = 0, in_office = 0;
+    uint32_t named = 0, serving_count = 0;
     for (uint32_t i = 0; i < MAKERS; i++)
         named += is_maker_alive(i) && (peek(&kernel->domain[i]) & IS_NAMED) != 0;
     for (uint32_t i = 0; i < MANAGERS; i++)
-        in_office += !model_is_dead(i) && (peek(&kernel->sockets) & serving(i)) != 0;
+        serving_count += !model_is_dead(i) && (peek(&kernel->sockets) & serving(i)) != 0;
     model_require(named <= 1, "no two domains that live have one name");
-    model_require(in_office <= 1, "no two tenonds look after one folder");
+    model_require(serving_count <= 1, "no two tenonds look after one folder");
 }
 
 static void check(void)
@@ -378,7 +378,7 @@ static void explore(const char *name, bool has_second_manager, bool has_second_m
 
 TN_TEST_WITHIN(only_one_tenond_at_a_time_manages_a_domain, 600)
 {
-    explore("one_in_office", true, tiny_is_deep());
+    explore("one_manager", true, tiny_is_deep());
 }
 
 TN_TEST_WITHIN(one_of_two_domains_gets_a_name, 600)
@@ -399,10 +399,10 @@ static const struct {
     {"tools/tenond/loop.c", "tenond_folder_close(t);", "tenond_drop(t, t->domains)"},
     {"tools/tenond/loop.c", "static uint64_t idle_due(", "now_ns >= idle_due(t)"},
     {"tools/tenond/adopt.c", "find_same(t, &segment) != NULL", "status = make_room(t, name)"},
-    {"tools/tenond/adopt.c", "status = make_room(t, name)", "status = sit_down(t, &segment)"},
+    {"tools/tenond/adopt.c", "status = make_room(t, name)", "status = take_seat(t, &segment)"},
     {"tools/tenond/adopt.c", "atomic_store(&h->runtime, t->runtime)",
      "atomic_store(&h->manager, domain->who)"},
-    {"tools/tenond/adopt.c", "tenond_take_office(t, d);", "status = sit_down(t, &segment)"},
+    {"tools/tenond/adopt.c", "tenond_become_manager(t, d);", "status = take_seat(t, &segment)"},
     {"tools/tenond/adopt.c", "found->runtime != t->runtime", "status = add(t, control_fd"},
     {"tools/tenond/clients.c", "status = tenond_add(t, e->fds[0], e->fds[1])",
      "tni_os_send(client->fd"},
@@ -411,7 +411,7 @@ static const struct {
      "status = start_tenond()"},
     {"src/reaper/contact.c", "status = tni_manager_connect(deadline_ns, &socket_fd)",
      "if (status != TN_ERR_CLOSED && status != TN_ERR_TIMED_OUT)"},
-    {"src/api/api.c", "status = sit_down(&segment, &d)", "status = tni_manager_register(d)"},
+    {"src/api/api.c", "status = take_seat(&segment, &d)", "status = tni_manager_register(d)"},
 };
 
 static char *read_source(const char *file)

@@ -507,7 +507,7 @@ uint32_t tiny_allocated(void)
 
 /* ---- the end ----------------------------------------------------------------------------- */
 
-static void sit_down_as_janitor(void)
+static void join_as_janitor(void)
 {
     atomic_store(&tiny_segment.header->seat_limit, spec.seats + 1);
     take_seat(spec.seats, JANITOR_PID);
@@ -646,7 +646,7 @@ void tiny_explore_at(enum tiny_size size, const struct model *model)
 void tiny_check(void)
 {
     check_constants();
-    sit_down_as_janitor();
+    join_as_janitor();
     model_require(tni_reaper_reclaim_all(tiny_domains[spec.processes]) >= 0,
                   "the dead can be reclaimed, once nobody else is at work");
     check_constants();

@@ -602,7 +602,7 @@ TN_TEST(a_domain_that_another_tenond_has_is_not_registered_again)
 }
 
 /* As if it had judged the first one dead. */
-TN_TEST(of_two_tenonds_that_took_one_office_one_leaves)
+TN_TEST(of_two_managers_of_one_domain_one_leaves)
 {
     struct tnt_signal signal = tnt_signal_open();
     begin_system();

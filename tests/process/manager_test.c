@@ -43,7 +43,7 @@ static tn_domain *join(const char *name)
     return d;
 }
 
-/* Of the tenond in office; 0: none. */
+/* The pid of the tenond that manages the domain; 0: none. */
 static int32_t manager_pid(const tn_domain *d)
 {
     uint64_t who = atomic_load(&d->segment.header->manager);
@@ -86,7 +86,7 @@ static void await_deaths(tn_domain *d, uint64_t count)
     }
 }
 
-/* Wait as a survivor does, until a tenond other than `old` is in office. */
+/* Wait as a survivor does, until a tenond other than `old` manages the domain. */
 static int32_t await_successor(tn_domain *d, int32_t old)
 {
     _Atomic uint32_t word = 0;

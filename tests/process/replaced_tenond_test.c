@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tenond is killed while it takes its office: after it has the lock of the runtime folder,
+ * A tenond is killed while it becomes a manager: after it has the lock of the runtime folder,
  * and before it answers at its socket. Each test has a runtime folder, and so a tenond, of its
  * own.
  */
@@ -23,7 +23,7 @@ enum { LONG_MS = 10000, SLICE_MS = 120 };
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 /* In the order in which tenond passes them. */
-static const char *const points[] = {"tenond_locked", "tenond_bell_set", "tenond_in_office",
+static const char *const points[] = {"tenond_locked", "tenond_bell_set", "tenond_is_manager",
                                      "tenond_adopted", "tenond_listens"};
 
 static int32_t manager_pid(const tn_domain *d)
@@ -117,7 +117,7 @@ TN_TEST(a_domain_is_made_after_a_tenond_that_died_on_its_way)
     for (size_t i = 0; i < TNI_COUNT(points); i++) {
         tn_domain *d = NULL;
         if (!run_tenond_to(points[i]))
-            continue; /* where there is no domain to take the office of */
+            continue; /* there is no domain that it could manage */
         uint64_t begun_ns = tni_os_now_ns();
         TN_CHECK_OK(tn_domain_open("d", NULL, TN_OPEN_NEW, &d));
         tnt_note("%s: the domain was made after %llu ms", points[i],

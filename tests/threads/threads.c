@@ -13,7 +13,7 @@ struct tn_domain *members[MEMBERS];
 
 static _Atomic bool is_over;
 
-static void sit_down(struct tni_segment *segment, struct tn_domain **ret_domain)
+static void take_seat(struct tni_segment *segment, struct tn_domain **ret_domain)
 {
     TN_CHECK_OK(tni_process_join(segment, 0, ret_domain));
     tni_alloc_init(*ret_domain);
@@ -35,12 +35,12 @@ void world_begin(uint64_t quota_bytes)
                                                 .flags = TN_DOMAIN_NO_MANAGER};
     struct tni_segment segment;
     TN_CHECK_OK(tni_segment_create(&options, &segment));
-    sit_down(&segment, &members[0]);
+    take_seat(&segment, &members[0]);
     for (unsigned i = 1; i < MEMBERS; i++) {
         struct tni_segment same = segment;
         same.control_fd = fcntl(segment.control_fd, F_DUPFD_CLOEXEC, 0);
         same.arena_fd = fcntl(segment.arena_fd, F_DUPFD_CLOEXEC, 0);
-        sit_down(&same, &members[i]);
+        take_seat(&same, &members[i]);
     }
 }
 

@@ -119,7 +119,7 @@ static int examine(const struct arguments *arguments, const char *name, const ch
     return conclude(&findings, found, ret_list);
 }
 
-/* Files of storages that belong to no living domain, or that their domain let go. */
+/* Files of storages that belong to no live domain, or that have ended in their domain. */
 static int examine_files(json_t *ret_list)
 {
     struct findings findings = {

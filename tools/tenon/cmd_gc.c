@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon gc: reclaim the dead processes of every domain, and remove files that nobody needs. */
+/* tenon gc: reclaim the dead processes of every domain, and remove files that no process needs.
+ */
 #include "cmd.h"
 #include "text.h"
 

@@ -2,10 +2,11 @@
 /*
  * adopt: begin to manage a domain, which a member registers or a search finds.
  *
- * Noun: office (a domain's header names the tenond that is in office: the one that manages it).
- * I5  No tenond takes the office of another one that lives and has the lock of its folder,
- *     whoever asks. If two tenonds took one office at the same moment, folder.c ends that.
- * Death: survivors start another tenond, which searches for domains.
+ * Noun: manager (the tenond that manages a domain; the domain's header names it).
+ * I5  No tenond becomes the manager in place of another tenond that lives and has the lock of
+ *     its folder, whichever process asks for it. If two tenonds become the manager of one
+ * domain at the same moment, folder.c ends that. Death: survivors start another tenond, which
+ * searches for domains.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,8 @@ static int make_room(struct tenond *t, const char *name)
     return 0;
 }
 
-/* The bell number comes first, so that a member that finds us in office can ring. */
-void tenond_take_office(const struct tenond *t, struct tenond_domain *d)
+/* The bell number comes first, so that a member that reads who the manager is can ring. */
+void tenond_become_manager(const struct tenond *t, struct tenond_domain *d)
 {
     struct tn_domain *domain = d->domain;
     struct tni_header *h = domain->segment.header;
@@ -77,10 +78,10 @@ void tenond_take_office(const struct tenond *t, struct tenond_domain *d)
         if (seat != domain->seat &&
             atomic_load(&tni_seat_at(&domain->segment, seat)->bell_number) != 0)
             tni_process_bell_ring(&domain->segment, seat);
-    TNI_KILL_POINT("tenond_in_office");
+    TNI_KILL_POINT("tenond_is_manager");
 }
 
-static int sit_down(struct tenond *t, struct tni_segment *segment)
+static int take_seat(struct tenond *t, struct tni_segment *segment)
 {
     struct tn_domain *domain;
     struct tenond_domain *d = calloc(1, sizeof *d);
@@ -113,7 +114,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
     memcpy(d->id, tenond_segment(d)->id, sizeof d->id);
     t->domains = d;
     t->domain_count++;
-    tenond_take_office(t, d);
+    tenond_become_manager(t, d);
     tenond_mirror_adopted(t);
     char label[TNI_LABEL_BYTES];
     tni_log(TNI_LOG_INFO, "manages domain %s from now on, in seat %u",
@@ -154,7 +155,7 @@ static int add(struct tenond *t, int control_fd, int arena_fd, int level)
     if (status == 0)
         status = make_room(t, name);
     if (status == 0)
-        status = sit_down(t, &segment);
+        status = take_seat(t, &segment);
     if (status != 0) {
         tni_log(level, "domain '%s' cannot be managed: %s", name, tn_error_detail());
         tni_segment_detach(&segment);

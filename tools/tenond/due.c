@@ -27,8 +27,8 @@ static void log_removed(const char *path, int status, void *context)
 }
 
 /*
- * Remove files that the domain let go while other processes held them. If those processes are
- * killed, nothing rings, so we search.
+ * Remove files whose storages ended while other processes held them. If such a process is
+ * killed, nothing rings the bell of tenond, so tenond searches.
  */
 static void remove_let_go(struct tenond_domain *d, uint64_t now_ns)
 {

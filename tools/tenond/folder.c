@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * folder: our place in the runtime folder, and what happens if we lose it. The folder of a
- * login session is removed with the user's last logout, and a cleaning program may remove
- * its files.
+ * folder: the place of this tenond ("we") in the runtime folder, and what happens if it is
+ * lost. The folder of a login session is removed with the user's last logout, and a cleaning
+ * program may remove its files.
  *
  * Nouns: lock (the file that says which tenond has the folder), place (lock and socket).
  * I1  The tenond that has locked the file with the lock's name has the folder. Once a
@@ -11,11 +11,11 @@
  *     write the new folder into every domain. If another tenond has that lock, we give it
  *     every domain and every deposit, leave the domain after that, and end.
  * I3  We remove only files of our own.
- * I4  Each domain has one tenond in office: the one that its header names. That tenond
- *     writes into the header which folder is the domain's. While we have the lock of a
- *     folder, no tenond takes an office from us. If we lost the lock, while we were stopped
- *     for example, we may find another tenond in office. We give it our deposits of that
- *     domain.
+ * I4  Each domain has one manager: the tenond that its header names. The manager writes into
+ *     the header which folder is the domain's. While we have the lock of a folder, no other
+ *     tenond becomes the manager of our domains. If we lost the lock, while we were stopped
+ *     for example, another tenond may have become the manager. We give it our deposits of
+ *     that domain.
  * Death: in the middle of a move, survivors start another tenond in the folder that they
  * can use, and register their domains. If the old folder is gone, the vault's socket has
  * lost its name too, and descriptors that only we and the vault have are lost:
@@ -62,14 +62,14 @@ void tenond_folder_close(struct tenond *t)
 
 /* ---- another folder, or the same once more ----------------------------------------------- */
 
-static bool has_office(const struct tenond_domain *d)
+static bool is_named_manager(const struct tenond_domain *d)
 {
     return atomic_load(&d->domain->segment.header->manager) == d->domain->who;
 }
 
 static void write_folder(const struct tenond *t, struct tenond_domain *d)
 {
-    if (has_office(d))
+    if (is_named_manager(d))
         atomic_store(&d->domain->segment.header->runtime, t->runtime);
 }
 
@@ -91,7 +91,7 @@ static int go_on_with(struct tenond *t, int lock_fd)
 
 /* ---- another tenond ---------------------------------------------------------------------- */
 
-/* A deposit is STALE if its block has ended meanwhile: then nobody needs it. */
+/* A deposit is STALE if its block has ended meanwhile: then no process needs it. */
 static int give_deposits(const struct tenond_domain *d)
 {
     int status = 0;
@@ -105,11 +105,11 @@ static int give_deposits(const struct tenond_domain *d)
     return status;
 }
 
-/* Whether the tenond of another folder is in office. */
+/* Whether the tenond of another folder has become the manager. */
 static bool is_replaced(const struct tenond *t, const struct tenond_domain *d)
 {
     const struct tni_segment *s = &d->domain->segment;
-    return !has_office(d) && atomic_load(&s->header->runtime) != t->runtime &&
+    return !is_named_manager(d) && atomic_load(&s->header->runtime) != t->runtime &&
            tni_manager_has_other(s);
 }
 
@@ -124,7 +124,7 @@ static int give(struct tenond *t, struct tenond_domain *d)
     return status;
 }
 
-/* I2. Once we have no lock, another tenond may take our offices: adopt.c, I5. */
+/* I2. Once we have no lock, another tenond may become the manager (adopt.c, I5). */
 static int hand_over(struct tenond *t)
 {
     int worst = 0;
@@ -139,17 +139,15 @@ static int hand_over(struct tenond *t)
     return worst;
 }
 
-/*
- * I4. No tenond may be in office: the last one died, or a process has damaged the header.
- */
-static void check_offices(struct tenond *t)
+/* I4. A domain may have no manager: the last one died, or a process has damaged the header. */
+static void check_managers(struct tenond *t)
 {
     for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
         after = d->next;
         if (is_replaced(t, d))
             (void)give(t, d);
-        else if (!has_office(d) && !tni_manager_is_alive(&d->domain->segment))
-            tenond_take_office(t, d);
+        else if (!is_named_manager(d) && !tni_manager_is_alive(&d->domain->segment))
+            tenond_become_manager(t, d);
         else
             write_folder(t, d);
     }
@@ -161,7 +159,7 @@ static int check(struct tenond *t)
 {
     int lock_fd;
     if (!t->is_retired)
-        check_offices(t);
+        check_managers(t);
     if (tni_os_file_is(TNI_MANAGER_LOCK, t->lock_fd))
         return tni_os_file_number(TNI_MANAGER_SOCKET) == t->socket_number
                    ? 0

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seats: watch the processes in the seats of each domain, and reclaim the dead.
+ * seats: watch the processes in the seats of each domain, and reclaim those that died.
  *
  * Nouns: watch (what we know of the process in a seat, with a process descriptor where that can
  * be had), scan (a comparison of every seat with its watch), poll (a check of the witnesses of
@@ -8,7 +8,7 @@
  * I1  A watch can be rebuilt from the domain, and each scan compares it with the domain: a
  *     survivor may have reclaimed the seat, and another process may have taken it.
  * I2  A process descriptor that was readable is removed from the loop, so the loop cannot spin.
- * Death: survivors reclaim the dead, and start another tenond.
+ * Death: survivors reclaim dead processes, and start another tenond.
  */
 #include "tenond.h"
 

@@ -30,7 +30,7 @@ struct tenond_deposit {
     bool is_mirrored; /* the vault has a duplicate */
 };
 
-/* A descriptor that somebody offers as that of a block. */
+/* A descriptor that a member or the vault offers as the one of a block. */
 struct tenond_offer {
     tni_block block;
     uint32_t generation;
@@ -60,7 +60,7 @@ struct tenond_domain {
     uint64_t poll_ns; /* next poll of seats without a descriptor; TNI_FOREVER: there are none */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when the domain has no member; 0: it has members */
-    uint64_t files_ns;  /* no search for files that the domain let go begins before this time */
+    uint64_t files_ns;  /* no search for files of ended storages begins before this time */
     bool is_broken;     /* a check of its shared data failed */
     struct tenond_deposits deposits;
     struct tenond_domain *next;
@@ -149,9 +149,10 @@ int tenond_run(int stop_fd, int *lock_fd);
 
 /** Make the socket in the runtime folder and listen on it. */
 int tenond_folder_listen(struct tenond *tenond);
-/** Check once a second whether the runtime folder is still ours. @return the next time */
+/** Check once a second whether this tenond still has its runtime folder. @return the next time
+ */
 uint64_t tenond_folder_due(struct tenond *tenond, uint64_t now_ns);
-/** Stop listening, and remove the socket if it is ours. */
+/** Stop listening, and remove the socket if this tenond made it. */
 void tenond_folder_close(struct tenond *tenond);
 
 /* ---- due.c ------------------------------------------------------------------------------- */
@@ -191,8 +192,8 @@ uint64_t tenond_recall_due(struct tenond *tenond, uint64_t now_ns);
  * it; TN_ERR_EXISTS: its name is taken; errors of attaching and joining.
  */
 int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
-/** Write into the domain that we are its tenond, and where we listen. */
-void tenond_take_office(const struct tenond *tenond, struct tenond_domain *domain);
+/** Write into the domain that this tenond manages it, and where it listens. */
+void tenond_become_manager(const struct tenond *tenond, struct tenond_domain *domain);
 /** Search all processes for domains of our runtime folder, and manage them. */
 void tenond_adopt(struct tenond *tenond);
 /** The domain with this id, 32 hexadecimal digits; searches for one not known. NULL: none */
@@ -203,7 +204,7 @@ struct tenond_domain *tenond_find_id(struct tenond *tenond, const char *id);
 /** The domain of this name or id. NULL: none */
 struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
 /**
- * Refuse new members, unless the domain has members. A domain without a name refuses nobody.
+ * Refuse new members, unless the domain has members. A domain without a name refuses none.
  * @return whether tenond_drop() may follow
  */
 bool tenond_give_up(const struct tenond *tenond, const struct tenond_domain *domain);
@@ -220,7 +221,7 @@ uint64_t tenond_collect_due(struct tenond *tenond, uint64_t now_ns);
 
 /* ---- seats.c ----------------------------------------------------------------------------- */
 
-/** Compare each seat of the domain with what we know, and reclaim the dead. */
+/** Compare each seat of the domain with what tenond knows, and reclaim dead processes. */
 void tenond_scan(struct tenond *tenond, struct tenond_domain *domain);
 /** The same in every domain, after the bell rang. */
 void tenond_scan_all(struct tenond *tenond);
@@ -252,7 +253,7 @@ int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain,
 /** Keep a descriptor, but do not send it to the vault. It is consumed on success. */
 int tenond_deposit_keep(struct tenond *tenond, struct tenond_domain *domain,
                         const struct tenond_offer *offer, struct tenond_deposit **ret_deposit);
-/** Find the descriptor of a block; it stays ours. TN_ERR_NOT_FOUND. */
+/** Find the descriptor of a block; tenond still owns it. TN_ERR_NOT_FOUND. */
 int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generation,
                  int *ret_fd);
 /** Have a sweep made soon: blocks may have ended. */
@@ -279,8 +280,8 @@ void tenond_mirror_note(struct tenond *tenond, struct tenond_deposit *deposit,
 void tenond_mirror_forget(struct tenond *tenond);
 /**
  * Note an entry that the vault is to drop when it has sent all.
- * @param verb  VAULT_DROP: the entry is over. VAULT_PUT: its domain is not ours, and the entry
- *              is over if that domain has ended
+ * @param verb  VAULT_DROP: the entry is over. VAULT_PUT: another tenond manages its domain, and
+ *              the entry is over if that domain has ended
  */
 void tenond_mirror_reject(struct tenond *tenond, const struct vault_packet *packet,
                           uint32_t verb);
