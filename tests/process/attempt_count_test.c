@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests: the attempt count of a leased message is exact, whoever dies in counting. */
+/*
+ * Tests: the attempt count of a leased message stays exact, whichever process dies while it
+ * counts.
+ */
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -61,7 +64,10 @@ static void count_with_a_kill_at(const char *point)
     const tn_queue_options options = {
         .struct_size = sizeof options, .capacity = 4, .policy = TN_QUEUE_LEASE};
     TN_CHECK_OK(tn_queue_open(scene.domain, NULL, &options, 0, &scene.queue));
-    /* Two attempts; each is reclaimed by one who is killed in it, and by another. */
+    /*
+     * Two attempts. One recoverer reclaims the dead seat and is killed meanwhile; another
+     * finishes.
+     */
     push_one(&scene);
     for (uint32_t attempt = 0; attempt < 2; attempt++) {
         assert_true(WIFSIGNALED(tnt_wait(tnt_fork(pop_and_die, &scene))));

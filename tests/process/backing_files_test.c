@@ -69,7 +69,7 @@ static void await_files(unsigned wanted)
 static char said[4096];
 static unsigned said_done, said_not_done;
 
-/* gc looks at domains of whatever else this user runs: what it says of them is not for here. */
+/* gc also reports on other domains of this user; this test ignores those reports. */
 static int hear(const char *sentence, bool is_done, void *context)
 {
     (void)context;
@@ -292,7 +292,7 @@ static struct world *begin_and_kill_all(void)
     return world;
 }
 
-/* Its memory was the kernel's to give back: nobody has it. */
+/* The kernel gave the memory back, so no process has it. */
 static void expect_no_memory(const struct world *world)
 {
     static const char *const prefixes[] = {TNI_CONTROL_PREFIX, TNI_ARENA_PREFIX,
@@ -380,7 +380,7 @@ TN_TEST(an_ended_domain_leaves_a_file_to_its_holder_by_path)
 TN_TEST(tenond_removes_what_was_left_when_it_is_asked_to)
 {
     begin();
-    /* Left behind by a domain that nobody knows: as ours would be, of another id. */
+    /* A file of a domain that no process has, with another id than this domain's. */
     char path[256];
     tn_tensor *t = make(1);
     snprintf(path, sizeof path, "%s", tnt_info(t).path);
@@ -446,7 +446,8 @@ static void expect_error(void (*spoil)(const char *path), int status)
     tn_log_set(keep_log, NULL);
     begin();
     fflush(NULL);
-    pid_t pid = fork(); /* whoever makes it maps it, and would not look again */
+    pid_t pid = fork(); /* a process that makes a storage has mapped it, and would not open its
+                           file again */
     if (pid == 0) {
         tn_tensor *t = make(1);
         spoil(tnt_info(t).path);
@@ -513,7 +514,7 @@ TN_TEST(a_file_that_was_replaced_is_an_error_and_stays)
 {
     expect_error(replace, TN_ERR_CORRUPT);
     assert_non_null(strstr(logged, "replaced"));
-    assert_int_equal(count_files(), 1); /* somebody else's */
+    assert_int_equal(count_files(), 1); /* the file of another user's domain */
     remove_left();
 }
 

@@ -67,7 +67,7 @@ TN_TEST(after_setuid_no_memory_is_made_that_others_cannot_have)
     finish();
 }
 
-/* ---- whoever made it may be gone --------------------------------------------------------- */
+/* ---- the maker of a storage may have died ------------------------------------------------ */
 
 static int make_and_push(void *argument)
 {
@@ -280,7 +280,7 @@ TN_TEST(memory_comes_back_soon_after_the_last_release_without_a_call)
         most_ms = ms > most_ms ? ms : most_ms;
     }
     tnt_note("at most %llu ms", (unsigned long long)most_ms);
-    assert_in_range(most_ms, 0, 500); /* a look at everything comes each second */
+    assert_in_range(most_ms, 0, 500); /* tenond checks all deposits once a second */
     finish();
 }
 
@@ -409,7 +409,9 @@ TN_TEST(a_program_that_closes_the_connection_loses_no_storage)
 
 TN_TEST(a_connection_that_tenond_closed_is_opened_again)
 {
-    enum { OTHERS = 300 }; /* more than it keeps: whoever was silent for longest has to go */
+    enum {
+        OTHERS = 300
+    }; /* more connections than tenond keeps: it closes the one that was silent for longest */
     static int others[OTHERS];
     begin();
     tn_tensor *first = make(1);

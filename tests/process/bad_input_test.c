@@ -174,7 +174,7 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     tn_domain_close(d);
 }
 
-/* ---- what is joined is no domain, or none of ours ---------------------------------------- */
+/* ---- files that are not a domain of this user -------------------------------------------- */
 
 /* A copy of a domain's control segment, to be spoiled. */
 struct copy {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: the descriptor that a process polls, when who pushes is in another network namespace,
- * where the process's bell has no name.
+ * Tests: the pollable descriptor of a process, when the producer is in another network
+ * namespace, where the process's bell has no name.
  */
 #include <errno.h>
 #include <poll.h>
@@ -154,7 +154,7 @@ TN_TEST(a_push_into_another_network_namespace_ends_a_poll)
     close_place(p);
 }
 
-/* tenond, which is outside, reclaims the dead and rings. */
+/* tenond, which is outside of the namespace, reclaims the dead process and rings. */
 static int poll_for_a_death(void *argument)
 {
     struct place *p = argument;

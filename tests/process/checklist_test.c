@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of torch.multiprocessing promise to its users, as far as it is not bound to
- * Python or a GPU: for each of these tests one of ours, for each strategy where that says
- * something. docs/decisions/0011-weakness-table.md has the list.
+ * What the tests of torch.multiprocessing promise to its users, unless it is bound to Python
+ * or a GPU: one test here for each of those tests, and for each strategy if the strategy
+ * matters. docs/decisions/0011-weakness-table.md has the list.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -443,8 +443,7 @@ EACH_STRATEGY(later_writes_are_seen_both_ways_and_tensor_flags_arrive)
 
 /* ---- test_non_leaf_variable_sharing ------------------------------------------------------ */
 
-/* What cannot be sent is an error of who sends it. What that is differs: here, half a tensor.
- */
+/* If a message cannot be sent, the sender gets an error. Here the message is half a tensor. */
 TN_TEST(what_cannot_be_sent_is_an_error_of_its_sender)
 {
     tn_sparse sparse = {.layout = TN_LAYOUT_COO, .ndim = 1, .part_count = 2, .shape = {9}};

@@ -76,7 +76,7 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op);
 void crash_reap(struct crash_world *w);
 /* Wait until the survivor is the only member, and check that the audit finds nothing. */
 void crash_reclaim(struct crash_world *w);
-/* Reclaim the dead, make every check in the survivor, and end the world. */
+/* Reclaim dead processes, make every check in the survivor, and end the world. */
 void crash_judge(struct crash_world *w);
 
 /* ---- the runner -------------------------------------------------------------------------- */

@@ -188,7 +188,7 @@ static void pop_and_release(struct crash_world *w)
     tn_message_fini(&m);
 }
 
-/* Files only: the descriptors would go with whoever dies. */
+/* Files only: descriptors would be lost with the process that dies. */
 static void push_files(struct crash_world *w)
 {
     tn_tensor *tensors[2] = {make(w, FS), make(w, FS)};
@@ -338,7 +338,7 @@ static tn_tensor *attach(const tn_tensor *tensor)
     return attached;
 }
 
-/* Whoever attached by path keeps the file when the domain lets it go. */
+/* A process that attached by path keeps the file after the storage has ended in the domain. */
 static void outlive_the_block(struct crash_world *w)
 {
     tn_tensor *tensor = make(w, FS), *attached = attach(tensor);
@@ -386,7 +386,7 @@ static void reap(struct crash_world *w)
 
 /* ---- what is left ------------------------------------------------------------------------ */
 
-/* After a death, and before anybody reclaims it: as docs/crash.md has it. */
+/* What a death leaves until a process reclaims it, as docs/crash.md lists it. */
 struct left {
     const char *point;
     tnt_child_fn *run;
@@ -504,7 +504,10 @@ static void create_with_mortal_tenond(struct crash_world *w, const char *point)
     TN_CHECK_OK(tn_queue_open(w->domain, "queue", &queue, TN_OPEN_NEW, &w->queue));
 }
 
-/* Who waits starts another one, and gives it what the first one had or did not answer for. */
+/*
+ * A member that waits starts another tenond, and gives it the descriptors that the first
+ * tenond had or did not answer for.
+ */
 static void await_next_tenond(struct crash_world *w, uint64_t first)
 {
     struct tni_depot_connection *line = &tni_backing_part(w->domain)->depot_connection;
@@ -587,7 +590,8 @@ TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
     assert_int_equal(tnt_mapping_count(), mappings);
     tnt_wait_ok(tnt_fork(pop_in_another, &w));
     tn_tensor_unref(pop_made(&w));
-    tni_backing_sweep(w.domain); /* as who waits does: the first one ended elsewhere */
+    /* A member that waits does the same: the storage ended in another process. */
+    tni_backing_sweep(w.domain);
     assert_int_equal(tni_backing_part(w.domain)->kept_fds, 0);
     tn_object_close(w.queue);
     tn_domain_close(w.domain);

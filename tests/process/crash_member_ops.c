@@ -245,10 +245,10 @@ static void reap(struct crash_world *w)
 {
     uint32_t reaped;
     TN_CHECK_OK(tn_domain_reap(w->domain, &reaped));
-    assert_in_range(reaped, 0, 1); /* 0: somebody's `tenon gc` came before */
+    assert_in_range(reaped, 0, 1); /* 0: a `tenon gc` of another test has reclaimed it */
 }
 
-/* A block that nobody holds: its only hold is wiped away. */
+/* A block that no seat holds: its only hold is cleared. */
 static void leak(struct crash_world *w)
 {
     const struct tni_segment *s = &w->domain->segment;

@@ -35,7 +35,7 @@ static void use_ten(struct crash_world *w)
         tn_tensor_unref(tensors[i]);
 }
 
-/* What a member that left had cached is hinted at for everybody. */
+/* Blocks that a member had cached when it left: hints tell all other members of them. */
 static void publish_hints(struct crash_world *w) { crash_member(w, use_ten); }
 
 static void use_all(struct crash_world *w)
@@ -97,7 +97,7 @@ static void zeros_large(struct crash_world *w)
                                  &tensor));
 }
 
-/* The same, where another died who had just given these bytes back. */
+/* The same, after another process died that had just given these bytes back. */
 static void leave_bytes_twice(struct crash_world *w)
 {
     leave_bytes(w);
@@ -105,7 +105,7 @@ static void leave_bytes_twice(struct crash_world *w)
     crash_reclaim(w);
 }
 
-/* Of whole blocks, so that nothing of the dead process is behind the end of one. */
+/* Tensors of whole blocks, so that no byte of the dead process lies behind the end of one. */
 static void check_zeros(struct crash_world *w)
 {
     int64_t size = 4 << 20;

@@ -148,7 +148,7 @@ void crash_run(const struct crash_op *op)
 
 /* ---- the reaper at every point ----------------------------------------------------------- */
 
-/* A world with a dead member that nobody has reclaimed. */
+/* A world with a dead member that no process has reclaimed. */
 static bool make_victim(struct crash_world *w, const struct crash_op *op, struct death death)
 {
     crash_make_world(w, op);

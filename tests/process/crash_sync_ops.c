@@ -36,7 +36,7 @@ static void release_anothers(struct crash_world *w)
     assert_int_equal(tn_semaphore_release(w->semaphore), TN_ERR_INVALID);
 }
 
-/* Either it is still ours, or it is nobody's. */
+/* The lock has this process as its owner, or no owner. */
 static void find_released_once(struct crash_world *w)
 {
     uint32_t all = w->op->is_one ? 1 : 2;
@@ -63,7 +63,7 @@ static void close_locked(struct crash_world *w)
     w->lock = tn_object_close(w->lock);
 }
 
-/* Who takes it next learns of the death, if it was held then. */
+/* If the lock was held at the death, the next owner is told so. */
 static void find_recovered(struct crash_world *w)
 {
     if (w->has_died)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: whoever is killed, wherever, leaves nothing that a survivor does not reclaim.
- *
- * crash_runner.c kills, crash_*_ops.c are what is killed. Each operation is a test of its own,
- * and another one in which the one who reclaims it is killed too.
+ * Tests: a process that is killed, at any kill point, leaves nothing that a survivor does not
+ * reclaim.
+ * crash_runner.c kills processes, and crash_*_ops.c have the operations in which they are
+ * killed. Each operation has two tests; in the second one the process that reclaims the dead
+ * one is killed too.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -123,7 +124,10 @@ static unsigned count_missing(const struct crash_points *wanted,
     return missing;
 }
 
-/* Who reclaims a death is watched for the points that no operation passes by itself. */
+/*
+ * Some kill points are passed only by a process that reclaims a dead one, so it is watched
+ * too.
+ */
 TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 300)
 {
     static struct crash_points wanted, passed;

@@ -89,7 +89,7 @@ static void poll_for_a_message(struct crash_world *w, uint64_t number)
 
 static void sleep_in_poll(struct crash_world *w) { poll_for_a_message(w, 0); }
 
-/* As if it were in another network namespace: nobody has a bell of that number. */
+/* As if the sleeper were in another network namespace, where no bell has that number. */
 static void sleep_in_watch(struct crash_world *w)
 {
     poll_for_a_message(w, TNI_BELL_WATCHES | 2);
@@ -261,7 +261,7 @@ static void empty_of_each_class(struct crash_world *w)
     }
 }
 
-/* Nobody hears of it: its memory goes with the process. */
+/* No other process knows of the domain: its memory ends with this process. */
 static void create_anonymous(struct crash_world *w)
 {
     tn_domain *domain;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The world that an operation is killed in: made anew for each death, reclaimed by its maker,
- * and judged. Who kills, and where, is the business of crash_runner.c and of tests/sweep.
+ * The world in which an operation is killed: it is made anew for each death, reclaimed by its
+ * maker, and checked. crash_runner.c and tests/sweep decide which process is killed, and
+ * where.
  */
 #include "harness/members.h"
 #include "harness/tensor.h"
@@ -56,7 +57,7 @@ static void open_inspector(struct crash_world *w)
 
 static void make_domain(struct crash_world *w)
 {
-    static unsigned number; /* with the pid: names of worlds that one tenond looks after */
+    static unsigned number; /* with the pid: the names of worlds that one tenond manages */
     tn_domain_options options = {.struct_size = sizeof options,
                                  .quota_bytes = 64 << 20,
                                  .seats = 16,
@@ -88,7 +89,7 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op)
         op->prepare(w);
 }
 
-/* Who else is there, for a failure's sake. */
+/* Print the other members, for the report of a failure. */
 static void print_seats(const struct tni_segment *s)
 {
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++) {
@@ -179,8 +180,8 @@ unsigned crash_count_files(struct crash_world *w)
 }
 
 /*
- * tenond closes what it kept a moment after a block is free; and another test that counts has
- * ours open for a moment.
+ * tenond closes a deposit a moment after its block is free, and a test beside this one that
+ * counts descriptors has this world's open for a moment.
  */
 __attribute__((noinline)) void crash_check_storages(struct crash_world *w, unsigned files)
 {
@@ -213,7 +214,7 @@ tn_tensor *crash_storage(struct crash_world *w, uint32_t strategy, uint32_t flag
     return tensor;
 }
 
-/* Files that the dead held by path go with the domain. */
+/* Files that the dead process held by path are removed with the domain. */
 static void check_no_storages(struct crash_world *w)
 {
     if (w->op->leaves_files)
@@ -254,7 +255,7 @@ void crash_reap(struct crash_world *w)
 }
 
 /*
- * Until nobody but the survivor is left: a process may be seen to end before its seat can be
+ * Return when only the survivor is left: a process may be seen to end before its seat can be
  * reclaimed.
  */
 void crash_reclaim(struct crash_world *w)
@@ -326,7 +327,7 @@ static void give_back(struct crash_world *w)
     w->extra = tn_object_close(w->extra);
 }
 
-/* Nothing is wrong, nothing is lost, nothing is kept for nobody. */
+/* The audit finds nothing, no tensor is lost, and no memory is kept without a reason. */
 static void check_accounts(struct crash_world *w)
 {
     if (w->op->check != NULL)

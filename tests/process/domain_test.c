@@ -444,8 +444,8 @@ static int look_at_inheritance(void *argument)
 }
 
 /*
- * The parent gives its hold back at once and writes over what comes free; who is first, chance
- * decides.
+ * The parent gives its hold back at once and writes over freed memory. Either process may be
+ * first.
  */
 TN_TEST(what_a_parent_gives_back_right_after_a_fork_stays_its_childs)
 {

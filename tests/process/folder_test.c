@@ -63,7 +63,7 @@ static void pop_all(uint32_t count)
     }
 }
 
-/* Any tenond of ours that is in the folder of the session would have a file there. */
+/* A tenond in the folder of the session would have a file there. */
 static bool is_used(const char *session)
 {
     char path[300];
@@ -395,7 +395,7 @@ TN_TEST(a_tenond_killed_as_it_hands_its_deposits_over_is_replaced)
 #endif
 }
 
-/* ---- who joins --------------------------------------------------------------------------- */
+/* ---- members of several runtime folders -------------------------------------------------- */
 
 static int own_house(void *signal)
 {
@@ -474,7 +474,9 @@ static void begin_beside(const char *next)
     begin();
 }
 
-/* As somebody writes it who scribbles. tenond, if there is one, puts it right within a second.
+/*
+ * A member writes another number over the word. tenond, if there is one, corrects it within a
+ * second.
  */
 static void write_foreign_word(const tn_domain *domain)
 {

@@ -14,7 +14,7 @@
 struct pair {
     tn_domain *domain;
     struct tnt_signal ready;
-    pid_t leader; /* 0: whoever forks it */
+    pid_t leader; /* 0: the process that forks it */
     int pids[2];  /* a pipe, for the follower's pid */
 };
 

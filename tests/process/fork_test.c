@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: who sits where when a fork() is cut short. process.c I3. Handlers registered before
- * tenon's hold a child, or its parent, up between fork() and tenon's own handlers.
+ * Tests: the seats of parent and child when a fork() is cut short (process.c, I3). Handlers
+ * that were registered before tenon's stop a child, or its parent, between fork() and tenon's
+ * own handlers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -289,7 +290,7 @@ static int fill_descriptors(int *fds, int most, int count)
     return used;
 }
 
-/* A child that cannot find out who it is has no seat, and its parent keeps none for it. */
+/* A child that cannot read its own identity gets no seat, and its parent keeps none for it. */
 TN_TEST(a_fork_with_too_few_descriptors_leaves_no_seat_behind)
 {
     int fds[256];
@@ -698,7 +699,7 @@ TN_TEST(a_death_beside_the_seat_of_a_failed_fork_leaves_two)
 }
 #endif
 
-/* errno of another library's handler, which runs before ours. */
+/* The handler of another library, which runs before tenon's, leaves an errno. */
 static int fork_beside_a_handler_that_fails(void *argument)
 {
     leaves_errno = true;

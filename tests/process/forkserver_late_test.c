@@ -52,7 +52,7 @@ static void expect_paused(tn_process *child)
 
 /* ---- the asker gives up ------------------------------------------------------------------ */
 
-/* Called while the answer may be there, and nobody has read it. */
+/* Called when the server may have answered and no caller has read the answer. */
 static int interrupt_once_it_runs(void *context)
 {
     (void)context;
@@ -111,7 +111,7 @@ struct giving_up {
     bool has_no_descriptors; /* when the answer is read */
 };
 
-/* The child stays stopped for ever, unless somebody kills it. */
+/* The child stays stopped until it is killed. */
 static int give_up_on_stopped_child(void *argument)
 {
     const struct giving_up *how = argument;

@@ -376,7 +376,7 @@ TN_TEST(bad_requests_are_errors_and_the_server_goes_on)
     close_domain(domain);
 }
 
-/* Hard limits, which nobody raises on the way. */
+/* Hard limits, so the library cannot raise them. */
 static const struct rlimit none_left = {3, 3};
 
 static int ask_without_descriptors(void *domain)

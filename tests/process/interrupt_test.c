@@ -31,7 +31,7 @@ static tn_domain *d;
 static pthread_t main_thread;
 static pid_t main_id;
 
-/* ---- the hook, and who answers signals through it ---------------------------------------- */
+/* ---- the hook, and threads that answer signals through it -------------------------------- */
 
 static _Atomic bool shall_end, is_told;
 static _Atomic uint32_t asked, ended;
@@ -483,7 +483,9 @@ static void await_asleep(pid_t thread)
         sched_yield();
 }
 
-/* The waiter is told to end while another has the lock: it asks nobody until it has it again.
+/*
+ * The waiter is told to end while another thread has the lock: it does not call the hook
+ * again before it has the lock.
  */
 static void *keep_the_lock(void *argument)
 {

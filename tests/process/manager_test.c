@@ -73,8 +73,8 @@ static void kill_and_await(int32_t pid, int signal_number)
 static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }
 
 /*
- * Wait for a reclaimed seat, without doing tenond's work ourselves: reclaiming wakes who waits
- * for memory.
+ * Wait until a seat is reclaimed, without doing the work of tenond in this process.
+ * Reclaiming a seat wakes the processes that wait for memory.
  */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
@@ -224,7 +224,7 @@ TN_TEST(a_waiting_member_replaces_a_killed_tenond_without_loss)
     int32_t successor = await_successor(d, old);
     await_deaths(d, 2);
     assert_int_equal(live_blocks(d), 0);
-    /* It found the other domain too, of which nobody told it. */
+    /* The new tenond found the other domain too, though no member told it. */
     await_deaths(other, 1);
     assert_int_equal(await_successor(other, old), successor);
     tn_domain *again = join("other");
@@ -323,8 +323,7 @@ TN_TEST(a_second_tenond_of_one_folder_ends_at_once)
     tn_domain_close(d);
 }
 
-/* ---- who polls, and waits in nothing of tenon's -------------------------------------------
- */
+/* ---- a member that polls, and never waits in a call of tenon ----------------------------- */
 
 static int produce(void *argument)
 {
@@ -550,7 +549,7 @@ TN_TEST(tenond_needs_less_than_two_mebibytes_and_few_descriptors)
 
 enum { HOUSES = 12 };
 
-/* A domain of a machine with much memory, in which somebody is killed. */
+/* A domain of a machine with much memory, in which a member is killed. */
 static int live_in_a_large_domain(void *argument)
 {
     const tn_domain_options options = {.struct_size = sizeof options,
@@ -745,7 +744,7 @@ TN_TEST_WITHIN(a_domain_full_of_noise_is_dropped_and_the_others_are_served, 60)
 
 /* ---- names that are taken back ----------------------------------------------------------- */
 
-/* Somebody who has the descriptors of a domain, and sits down when it is told to. */
+/* A process that has the descriptors of a domain, and takes a seat when it is told to. */
 struct latecomer {
     struct tnt_signal made, found, go;
     bool awaits_drop;
@@ -801,7 +800,7 @@ static struct latecomer open_latecomer(pid_t *ret_pid, bool awaits_drop)
     return late;
 }
 
-/* It sits down in the domain that has the name now, which is `d`. */
+/* It takes a seat in the domain that has the name now, which is `d`. */
 static void end_latecomer(struct latecomer *late, pid_t pid, tn_domain *d)
 {
     assert_int_equal(tnt_members(&d->segment, 2), 2);
@@ -843,7 +842,7 @@ TN_TEST(a_late_join_of_a_domain_that_tenond_left_makes_a_new_one)
 
 enum { RACES = 300 };
 
-/* Whoever is in a domain is in the one that its name finds. */
+/* Each member of a domain is in the domain that its name finds. */
 static int join_and_look(void *argument)
 {
     (void)argument;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tests: waiting for memory, of the arena or outside of it, in a domain without tenond. A
- * waiter uses no processor, wakes nobody, gives back what the arena keeps warm, and reclaims
- * the dead.
+ * waiter uses no processor, wakes no other process, gives back what the arena keeps warm, and
+ * reclaims dead processes.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -116,11 +116,11 @@ TN_TEST(memory_that_is_kept_warm_ends_each_wait_for_memory)
     }
 }
 
-/* Whether there is room is not known as long as one who asked for it is stopped. */
+/* While a thread that asked for memory is stopped, no other knows whether there is room. */
 TN_TEST(a_call_ends_at_its_deadline_beside_one_that_is_stopped)
 {
     const uint32_t waits_ms[] = {0, 10};
-    enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
+    enum { LAST = TNI_THREADS - 1 }; /* a thread record of this process that no thread uses */
     begin();
     struct tni_announce *stopped = tni_announce_at(&d->segment, d->seat, LAST);
     atomic_store(&d->threads[LAST].busy, 1);
@@ -416,7 +416,7 @@ TN_TEST(what_is_larger_than_the_quota_can_be_is_not_waited_for)
     }
 }
 
-/* ---- the dead ---------------------------------------------------------------------------- */
+/* ---- dead processes ---------------------------------------------------------------------- */
 
 static void *kill_once_somebody_waits(void *argument)
 {
@@ -465,7 +465,7 @@ TN_TEST(memory_that_a_dead_process_had_asked_for_is_there)
 struct noise {
     pthread_t thread;
     _Atomic uint32_t *word;
-    pid_t victim; /* killed once a waiter has slept; 0: nobody */
+    pid_t victim; /* killed once a waiter has slept; 0: none */
     _Atomic bool is_over;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who lives in another namespace is told as well as who lives in this one, and who is killed
- * there leaves nothing. Two members, each in a space of its own, which a third one made for
- * both: see docs/namespaces.md for what was tried.
+ * A member in another namespace is known to live as well as a member in this one, and a
+ * member that is killed there leaves nothing. Two members are each in a space of their own,
+ * which a third process made for both; docs/namespaces.md lists what was tried.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static tn_tensor *make_filled(tn_domain *domain, int value)
     return t;
 }
 
-/* Holds a tensor for as long as it lives, and looks at it when it is told to. */
+/* Hold a tensor until this process ends, and compare its elements when told to. */
 __attribute__((noreturn)) static void stay(struct meeting *m, const tn_tensor *t)
 {
     tnt_signal(&m->joined);
@@ -225,7 +225,7 @@ static int32_t manager_pid(const tn_domain *domain)
     return who == 0 ? 0 : atomic_load(&tni_seat_at(&domain->segment, tni_who_seat(who))->pid);
 }
 
-/* Who has a domain of this name open. */
+/* A search for the processes that have a domain of this name open. */
 struct search {
     const char *name;
     int32_t pid; /* whether this one has it */
@@ -408,7 +408,7 @@ TN_TEST(a_tenond_in_a_container_reclaims_an_outer_process)
     close_container(m);
 }
 
-/* ---- who cannot be judged ---------------------------------------------------------------- */
+/* ---- members of which no process can tell whether they live ------------------------------ */
 
 static int be_a_member_without_a_witness(void *argument)
 {
@@ -449,7 +449,7 @@ TN_TEST(a_member_without_a_witness_is_unknown_elsewhere)
     look(m, m->domain);
     assert_int_equal(m->state, TNI_OS_UNKNOWN);
     assert_int_equal(m->reaped, 0);
-    /* Nobody could ever tell: end it by hand. */
+    /* No process could ever tell that it is dead: end it by hand. */
     struct tni_seat *seat = tni_seat_at(&m->domain->segment, tni_who_seat(m->who));
     seat->pid_space = m->domain->me->pid_space;
     seat->start_time = 1;
@@ -480,7 +480,7 @@ TN_TEST(a_start_time_of_another_time_namespace_is_no_proof)
     assert_int_equal(m->reaped, 0);
     kill_resident(&m->member);
     look(m, m->domain);
-    assert_int_equal(m->state, TNI_OS_DEAD); /* nobody has that pid */
+    assert_int_equal(m->state, TNI_OS_DEAD); /* no process has that pid */
     assert_int_equal(m->reaped, 1);
     close_meeting(m);
 }
@@ -746,7 +746,7 @@ TN_TEST(a_tensor_has_one_age_in_every_time_namespace)
 
 /* ---- a descriptor that only its maker has ------------------------------------------------ */
 
-/* Its own /proc shows nobody who is outside. */
+/* Its own /proc does not show processes outside of its namespace. */
 static const struct space without_a_view = {"pid,mount,proc", CLONE_NEWPID | CLONE_NEWNS, true};
 
 struct popping {

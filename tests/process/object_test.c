@@ -185,7 +185,10 @@ TN_TEST(an_object_of_dead_openers_ends_whichever_reclaimer_dies)
     tn_domain_close(d);
 }
 
-/* Who waits for the registry tells by the turns whether one owner has it all the time. */
+/*
+ * A process that waits for the registry sees by `registry_turns` whether one owner has it all
+ * the time.
+ */
 TN_TEST(each_owner_of_the_registry_is_one_turn_more)
 {
     tn_domain *d = fill_domain(NULL, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what comes in place of a packet, as packet.c states its form: other bytes on the
- * stream, halves, forgeries, descriptors of something else.
+ * Tests: what arrives in place of a packet (packet.c states its form): other bytes on the
+ * stream, half a packet, forged packets, descriptors of other files.
  */
 #include <fcntl.h>
 #include <signal.h>

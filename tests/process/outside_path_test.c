@@ -109,7 +109,7 @@ TN_TEST(a_process_outside_shares_a_file_by_its_path_and_keeps_it)
     assert_int_equal(data[1], -1);
     assert_int_equal(holders(t), 1);
     data[2] = -2;
-    tn_tensor_unref(t); /* the domain lets go of it */
+    tn_tensor_unref(t); /* the storage ends in the domain */
     TNT_AUDIT(d);
     tn_domain_close(d);
     assert_true(is_there(s->path));

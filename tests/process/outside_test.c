@@ -446,7 +446,7 @@ TN_TEST(sending_to_a_peer_that_does_not_read_ends_at_the_deadline)
     tn_domain_close(d);
 }
 
-/* ---- who may write ----------------------------------------------------------------------- */
+/* ---- which receivers may write ----------------------------------------------------------- */
 
 /* What the kernel answers, errno or 0, to each way of writing to a descriptor's object. */
 struct tries {
@@ -633,7 +633,7 @@ TN_TEST(another_user_sends_on_what_it_can_only_read)
     tn_domain_close(d);
 }
 
-/* ---- who may seal ------------------------------------------------------------------------ */
+/* ---- which receivers may seal ------------------------------------------------------------ */
 
 TN_TEST(a_receiver_cannot_seal_what_it_got_any_further)
 {

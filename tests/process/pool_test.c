@@ -157,7 +157,10 @@ TN_TEST(a_job_and_a_result_may_be_empty)
 
 /* ---- room -------------------------------------------------------------------------------- */
 
-/* Where both queues are small and nobody fetches, others block each other for ever. */
+/*
+ * Both queues are small and nothing is fetched: a pool that did not file results while it
+ * submits would block for ever.
+ */
 TN_TEST(submitting_more_than_fits_goes_on_while_workers_work)
 {
     tn_pool_options options = pool_options(2);
@@ -309,7 +312,7 @@ TN_TEST(deaths_while_the_owner_was_away_are_still_reported)
     options.attempts = 2;
     struct pool_world w = pool_open_world(options);
     uint64_t fatal = pool_submit(&w, KILL_ITSELF, 100);
-    /* Without a call that would look after the workers. */
+    /* No call is made that would replace workers. */
     while (tn_queue_count(w.pool->results) == 0)
         TN_CHECK_OK(tn_domain_reap(w.domain, NULL));
     tn_pool_result result = pool_get(&w, fatal);
@@ -421,10 +424,10 @@ TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
     pool_kill_worker(&w, 0);
     tn_interrupt_set(interrupt, NULL);
     int status = tn_pool_submit(w.pool, NULL, 0, TN_NOW, &job);
-    if (status == 0) /* it did not look after the workers */
+    if (status == 0) /* the call replaced no worker */
         status = tn_pool_fetch(w.pool, job, TN_NOW, &result);
     assert_int_equal(status, TN_ERR_INTERRUPTED);
-    /* The server still has the request: nobody waits for another one. */
+    /* The server still has the request, and the pool asks for no other worker. */
     if (tnt_pool_info(w.pool).job_count > 0)
         assert_int_equal(tn_pool_fetch(w.pool, job, TN_NOW, &result), TN_ERR_TIMED_OUT);
     tn_interrupt_set(NULL, NULL);
@@ -461,7 +464,7 @@ TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
         await_collected(&w, i);
     }
     int status = tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL);
-    if (status == 0) /* it did not look after the workers */
+    if (status == 0) /* the call replaced no worker */
         status = tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(10000), &none);
     assert_int_equal(status, TN_ERR_CHILD_FAILED);
     assert_int_equal(kill(server, SIGCONT), 0);
@@ -656,7 +659,7 @@ TN_TEST(a_job_with_lost_tensors_has_a_result_by_every_start_method)
         }
 }
 
-/* Returns what nobody else can have, of as many tensors as the job's bytes say. */
+/* Return tensors that no other process can open, as many as the job's bytes say. */
 static int lose_tensors(tn_domain *domain, const tn_pool_job *job, tn_message *result,
                         void *context)
 {

@@ -115,7 +115,7 @@ static int part_nest(void)
     return WIFEXITED(status) ? WEXITSTATUS(status) + 10 : 97;
 }
 
-/* Joins when it is told to, and tells what came of it. */
+/* Join when told to, and report the result. */
 static int part_wait_to_join(void)
 {
     const char *text = getenv("PROGRAM_TEST_PIPES");
@@ -282,7 +282,7 @@ static int be_parent_of_late_program(void *argument)
     return pause_for_ever();
 }
 
-/* Nobody has reclaimed the dead parent: its seat still says that it lives. */
+/* No process has reclaimed the dead parent: its seat still says that it lives. */
 TN_TEST(a_program_does_not_join_when_its_parent_was_killed)
 {
     struct late_family family = {.domain = open_domain(8)};

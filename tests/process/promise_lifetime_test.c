@@ -40,7 +40,7 @@ static void outlives(const char *strategy, void *is_killed)
 EACH_STRATEGY(what_was_pushed_outlives_a_producer_that_exits) { outlives(strategy, NULL); }
 EACH_STRATEGY(what_was_pushed_outlives_a_producer_that_is_killed) { outlives(strategy, &d); }
 
-/* ---- W5, W15, W20: what the dead and the lost hold --------------------------------------- */
+/* ---- W5, W15, W20: what dead processes and lost messages hold ---------------------------- */
 
 static int take_and_hang(void *argument)
 {
@@ -111,7 +111,7 @@ static int read_and_let_go(void *argument)
     return hang();
 }
 
-/* Nobody has to collect anything, least of all the producer. */
+/* No process has to collect anything, least of all the producer. */
 EACH_STRATEGY(memory_comes_back_when_the_last_reader_lets_go)
 {
     struct tnt_signal let_go = tnt_signal_open();
@@ -193,7 +193,7 @@ static int pop_one_of_seven(void *argument)
     return 0;
 }
 
-/* Its producer lives, but has let go of it: the message alone keeps it. */
+/* Its producer lives, but has released it: only the message keeps it. */
 EACH_STRATEGY(what_was_moved_into_a_message_is_there_without_tenond)
 {
     struct tnt_signal moved = tnt_signal_open();
@@ -264,7 +264,8 @@ EACH_STRATEGY(a_fork_after_sharing_counts_once)
     tn_tensor *t = numbers(1000, 3), *other;
     for (int i = 0; i < 5; i++) {
         tnt_wait_ok(tnt_fork(i % 2 == 0 ? unref_and_leave : hold_and_exit, t));
-        other = numbers(1000, 8); /* would be the same memory, had the child ended ours */
+        /* It would be the same memory, if the child had ended this process's tensor. */
+        other = numbers(1000, 8);
         assert_true(is_number(t, 999, 1002));
         tn_tensor_unref(other);
     }

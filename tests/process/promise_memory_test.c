@@ -196,7 +196,7 @@ TN_TEST(a_name_that_somebody_else_removed_harms_nobody)
     push(numbers(4, 5));
     assert_int_equal(unlink(tnt_info(known).path), 0);
     assert_int_equal(unlink(tnt_info(lost).path), 0);
-    /* Who has it mapped goes on with it, */
+    /* A process that has the file mapped can still use it, */
     t = pop();
     assert_true(tn_tensor_same_storage(t, known));
     tn_tensor_unref(t);
@@ -207,7 +207,7 @@ TN_TEST(a_name_that_somebody_else_removed_harms_nobody)
     assert_int_equal(access(tnt_info(t).path, R_OK), 0);
     tn_tensor_unref(t);
     tn_tensor_unref(lost); /* its message has the last reference now */
-    /* Who has not is told, and what comes after it comes. */
+    /* and one that has not gets an error; the next message arrives. */
     assert_int_equal(tn_queue_pop_tensor(q, tnt_deadline(LONG_MS), &t), TN_ERR_NOT_FOUND);
     assert_non_null(strstr(tn_error_detail(), tnt_shm_folder()));
     tnt_wait_ok(tnt_fork(read_and_drop, NULL));
@@ -427,7 +427,7 @@ TN_TEST(named_memory_lies_in_the_folder_that_was_chosen)
     finish();
 }
 
-/* ---- W10: moves that nobody asked for ---------------------------------------------------- */
+/* ---- W10: moves that no caller asked for ------------------------------------------------- */
 
 static int write_a_copy(tn_domain *domain, void *argument)
 {
@@ -511,7 +511,7 @@ EACH_STRATEGY(a_view_at_the_end_of_a_huge_storage_takes_only_its_bytes)
     finish();
 }
 
-/* ---- W11: everybody can write everything ------------------------------------------------- */
+/* ---- W11: every member can write every tensor -------------------------------------------- */
 
 static int write_what_is_published(void *argument)
 {

@@ -52,7 +52,7 @@ static void forbid_system_calls(void)
 
 enum { WARM_ROUNDS = 3000, COUNTED_ROUNDS = 20000 };
 
-/* Polls: who sleeps makes a system call, and so does who wakes it. */
+/* Polls, since a process that sleeps makes a system call, and so does the one that wakes it. */
 static tn_tensor *poll_one(void)
 {
     tn_tensor *t = NULL;
@@ -228,7 +228,8 @@ TN_TEST(a_process_killed_anywhere_inside_push_or_pop_stops_nobody)
     for (size_t i = 0; i < sizeof in_push / sizeof in_push[0]; i++) {
         tnt_kill_at(in_push[i], 1, push_one, NULL);
         push(numbers(4, 100));
-        tn_tensor *t = pop(); /* the dead one's, if it got so far, else ours */
+        tn_tensor *t = pop(); /* the tensor of the dead process, if its message arrived, else
+                                 this process's */
         tn_tensor_unref(t);
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         while (tn_queue_pop(q, TN_NOW, &message) == 0)
@@ -296,7 +297,7 @@ static void *kill_when_asleep(void *argument)
     return NULL;
 }
 
-/* At once: torch looks every 5 s, where it looks at all. */
+/* At once: torch checks every 5 s, where it checks at all. */
 static void ends_a_wait_at_once(void)
 {
     struct tnt_signal ready = tnt_signal_open();
@@ -330,9 +331,12 @@ TN_TEST(the_death_of_a_peer_ends_a_wait_at_once_without_tenond)
     finish();
 }
 
-/* ---- W27: who may attach ----------------------------------------------------------------- */
+/* ---- W27: which processes may attach ----------------------------------------------------- */
 
-/* This program again, of which nobody here is a parent; it knows two names and nothing else. */
+/*
+ * This program again, started by no process of this test; it knows two names and nothing
+ * else.
+ */
 static void be_unrelated(void)
 {
     tn_tensor *by_path;
@@ -340,7 +344,7 @@ static void be_unrelated(void)
     TN_CHECK_OK(tn_queue_open(d, "work", NULL, TN_OPEN_EXISTING, &q));
     TN_CHECK_OK(tn_tensor_open_path(getenv("TNT_PROGRAM"), &by_path));
     float first = number_at(by_path, 0);
-    tn_tensor_unref(by_path); /* first: who lets go last removes the file */
+    tn_tensor_unref(by_path); /* first, since the last release removes the file */
     push(numbers(3, first));
     tn_object_close(q);
     tn_domain_close(d);
@@ -380,7 +384,7 @@ TN_TEST(a_program_that_nobody_here_started_attaches_by_name)
     finish();
 }
 
-/* ---- W28: who holds what ----------------------------------------------------------------- */
+/* ---- W28: which process holds which block ------------------------------------------------ */
 
 struct looking {
     uint64_t bytes;
@@ -573,7 +577,7 @@ TN_TEST(the_end_of_every_child_is_kept_beside_the_first_failure)
     finish();
 }
 
-/* ---- what nobody tests: kills at any moment, and a million of everything ----------------- */
+/* ---- what no peer tests: kills at any moment, and a million of everything ---------------- */
 
 struct pipeline {
     tn_queue *first, *second;
@@ -582,8 +586,9 @@ struct pipeline {
 };
 
 /*
- * The other side may have died; it comes again. With tenond, the only descriptor of a storage
- * may be gone: until there is another tenond nobody can say so, and then it is lost.
+ * The other side may have died and is started again. With tenond, the only descriptor of a
+ * storage may be lost: no process can tell before there is another tenond, and then the
+ * storage is lost.
  */
 static bool may_go_on(int status)
 {

@@ -155,7 +155,7 @@ TN_TEST(a_message_is_counted_though_its_pusher_left_the_tail_behind)
     finish();
 }
 
-/* Nobody pops while pushers die with a claimed slot: the head stays where it is. */
+/* No process pops while producers die with a claimed slot, so the head stays where it is. */
 TN_TEST(a_message_is_found_however_far_the_head_is_behind)
 {
     for (uint32_t capacity = 1; capacity <= 2; capacity++) {

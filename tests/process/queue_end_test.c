@@ -41,7 +41,7 @@ static int pop_without_descriptors(void *argument)
     struct rlimit none = {0, 0};
     tn_message m;
     tn_tensor *t;
-    tni_kill_point_arm("pop_taken", 1); /* whoever takes a message is killed */
+    tni_kill_point_arm("pop_taken", 1); /* a process that takes a message is killed */
     TN_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
     TN_CHECK((argument == NULL ? tn_queue_pop(q, TN_NOW, &m)
                                : tn_queue_pop_tensor(q, TN_NOW, &t)) == TN_ERR_FULL);
@@ -285,7 +285,7 @@ static int lease_and_ack_beside_a_sleeper(void *argument)
     return 0;
 }
 
-/* @param take  takes the message, and ends that once somebody sleeps */
+/* @param take  takes the message, and ends that once another process sleeps */
 static void expect_a_wake(uint32_t policy, tnt_child_fn *take)
 {
     struct tnt_signal signals[3] = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open()};

@@ -546,7 +546,7 @@ TN_TEST(push_many_leaves_the_news_of_a_death_to_the_next_call)
     finish();
 }
 
-/* Made by a child: who made it has it mapped, and misses no file. */
+/* Made by a child, because the maker of a storage has mapped it and needs no file. */
 static int push_a_number_and_a_file(void *argument)
 {
     const tn_tensor_options file = {.struct_size = sizeof file,
@@ -721,13 +721,13 @@ TN_TEST(the_end_of_a_lease_wakes_waiters_for_messages_and_for_room)
     struct tni_object *object = ((const struct tn_object *)q)->object;
     push_number(80);
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
-    uint32_t seen = tni_wait_arm(&object->items); /* as who sleeps in a pop */
+    uint32_t seen = tni_wait_arm(&object->items); /* as a process that sleeps in a pop does */
     TN_CHECK_OK(tn_message_return(q, &m));
     assert_int_not_equal(atomic_load(&object->items) / TNI_WAIT_EPOCH, seen / TNI_WAIT_EPOCH);
     tn_message_fini(&m);
 
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
-    seen = tni_wait_arm(&object->room); /* as who sleeps in a push */
+    seen = tni_wait_arm(&object->room); /* as a process that sleeps in a push does */
     TN_CHECK_OK(tn_message_ack(q, &m));
     assert_int_not_equal(atomic_load(&object->room) / TNI_WAIT_EPOCH, seen / TNI_WAIT_EPOCH);
     tn_message_fini(&m);

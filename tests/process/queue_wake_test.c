@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: who sleeps at a queue, or polls for it, is woken, whoever was to wake it is killed.
+ * Tests: a process that sleeps at a queue, or polls for it, is woken, even if the process
+ * that was to wake it is killed.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -52,7 +53,7 @@ static int push_a_lost_file_and_a_number(void *argument)
     TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     push_number(2);
     tn_tensor_unref(t);
-    tn_domain_close(d); /* nobody is to be reclaimed */
+    tn_domain_close(d); /* no seat is to be reclaimed */
     return 0;
 }
 
@@ -161,7 +162,7 @@ TN_TEST(a_sleeper_checks_again_without_a_wake_up)
     pid_t sleeper = tnt_fork(pop_a_number, NULL);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();
-    push_number(6); /* wakes nobody */
+    push_number(6); /* wakes no process */
     tnt_wait_ok(sleeper);
     finish();
 }
@@ -362,7 +363,7 @@ TN_TEST(a_message_reaches_a_sleeper_when_its_spinning_peer_dies)
 {
     begin(4, 0);
     pid_t sleeper = kill_the_one_that_looks();
-    push_number(6); /* wakes nobody */
+    push_number(6); /* wakes no process */
     tnt_wait_ok(sleeper);
     finish();
 }
@@ -408,8 +409,8 @@ static int push_and_be_killed(void *argument)
 }
 
 /*
- * Of a poller whose bell nobody reaches, as in another network namespace: its watch of the
- * control segment stands for it, and who reclaims the dead rings that.
+ * A poller whose bell no other process reaches, as in another network namespace, has a watch
+ * of the control segment in its place. A process that reclaims a dead one rings that watch.
  */
 TN_TEST(a_poll_through_a_watch_ends_though_the_ringer_was_killed)
 {
@@ -466,7 +467,8 @@ TN_TEST(a_poller_wakes_though_the_one_that_rang_was_killed)
         assert_true(tnt_kill_at("bell_rung", 1, push_and_be_killed, NULL));
         assert_int_equal(poll(&p, 1, 0), 1);
         assert_int_equal(pop_number(TN_NOW), 7);
-        tn_domain_poll_clear(d); /* the last message of the dead was popped: that rings too */
+        /* The last message of the dead producer was popped: that rings, too. */
+        tn_domain_poll_clear(d);
     }
     finish();
 }
@@ -517,7 +519,9 @@ static int answer_in_turns(void *argument)
     return 0;
 }
 
-/* Who looked for as long as it waits would have the processor, and the other would never run.
+/*
+ * A real-time process that spun as long as it waits would keep the processor, and the process
+ * that it waits for would never run.
  */
 TN_TEST_WITHIN(a_real_time_process_lets_the_one_run_that_it_waits_for, 60)
 {

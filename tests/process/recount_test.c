@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: reclaiming the dead ends in bounded time, whatever load there is on what they held.
- *
- * Eight processes push and pop one tensor as fast as they can, each through a queue of its own;
- * victims do the same and are killed in it. A victim that dies inside of an operation leaves an
- * announce of the tensor's block, which the eight announce all the time.
+ * Tests: reclaiming dead processes ends in bounded time, under any load on the blocks that
+ * they held.
+ * Eight processes push and pop one tensor as fast as they can, each through a queue of its
+ * own; victims do the same and are killed meanwhile. A victim that dies inside of an
+ * operation leaves an announce of the tensor's block, which the eight processes announce all
+ * the time.
  */
 #include <sched.h>
 #include <signal.h>
@@ -27,7 +28,7 @@ enum { HOT = 8, MOST_KILLS = 200, SEATS = 24, SECOND_NS = 1000 * 1000 * 1000 };
 
 struct scene {
     tn_domain *domain;
-    tn_semaphore *semaphore; /* of those who take and give permits; else NULL */
+    tn_semaphore *semaphore; /* of processes that acquire and release permits; else NULL */
     tnt_child_fn *work;      /* of the hot, and of victims */
     tn_tensor *tensor;
     _Atomic uint64_t *rounds; /* [HOT + 1]: of the hot, and of the victim */
@@ -138,7 +139,7 @@ static void stop_hot(struct scene *scene)
     for (uint32_t i = 0; i < HOT && scene->hot[i] != 0; i++)
         tnt_kill(scene->hot[i]);
     memset(scene->hot, 0, sizeof scene->hot);
-    /* Beside a tenond that recounts already, nobody else does. */
+    /* While tenond recounts, no other process does. */
     while (tn_domain_reap(scene->domain, NULL) == TN_ERR_TIMED_OUT ||
            tni_recount_has_suspects(&scene->domain->segment))
         sched_yield();
@@ -312,7 +313,10 @@ TN_TEST(a_wait_for_a_killed_recounter_goes_on)
     assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
     assert_true(tnt_kill_at("recount_named", 1, reclaim, &scene));
 
-    /* It is named, and nobody counts: who is about to announce it waits, once. */
+    /*
+     * The header names the block and no thread counts it: a thread that is about to announce
+     * the block waits, once.
+     */
     assert_int_equal((uint32_t)atomic_load(&h->recounted), block.id);
     struct tni_thread *thread = tni_thread_enter(d);
     uint64_t begun_ns = tni_os_now_ns();
@@ -372,7 +376,10 @@ static uint32_t object_index(const struct scene *scene)
     return ((const struct tn_object *)scene->semaphore)->index;
 }
 
-/* At what a recount waits for, on one processor, below whoever recounts. */
+/*
+ * Release a tensor for which a recount waits, on one processor, at a lower priority than the
+ * recount.
+ */
 static int let_go_below(void *argument)
 {
     struct announced *of = argument;
@@ -442,7 +449,7 @@ TN_TEST(a_real_time_recounter_lets_the_one_run_it_waits_for)
     close_scene(&scene);
 }
 
-/* ---- audits of who is busy --------------------------------------------------------------- */
+/* ---- audits while members are busy ------------------------------------------------------- */
 
 static int make_and_drop(void *argument)
 {

@@ -171,7 +171,10 @@ static int make_file_descriptor(struct scene *s)
 }
 static int make_file(struct scene *s) { return make_outside(s, TN_STRATEGY_FILE_SYSTEM); }
 
-/* A member that is killed and that nobody collects is reclaimed. It dies without a call. */
+/*
+ * A member that is killed, and whose parent does not collect it, is reclaimed. It dies
+ * without a call.
+ */
 static int notice_death(struct scene *s)
 {
     uint32_t reclaimed = 0;
@@ -432,7 +435,7 @@ TN_TEST_WITHIN(a_call_that_is_refused_with_enosys_does_as_the_table_says, 300)
     try_rows(ENOSYS);
 }
 
-/* What is left then is /proc: the member is a zombie, as nobody has collected it. */
+/* Only /proc is left to tell: the member is a zombie, as its parent has not collected it. */
 static int die_unwitnessed(void *argument)
 {
     struct trial *trial = argument;

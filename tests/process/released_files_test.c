@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: files that a living domain let go and nobody holds, domains that cannot be found, and
- * storages that can never fit.
+ * Tests: files of storages that have ended in a live domain and that no process holds,
+ * domains that cannot be found, and storages that can never fit.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +112,10 @@ static int hold(void *argument)
     return 1;
 }
 
-/* A file that the domain made by `begin` let go, and that a process held which was killed. */
+/*
+ * Leave a file whose storage ended in the domain that `begin` made, and whose last holder was
+ * killed.
+ */
 static void let_one_go(struct holder *h, tn_domain *(*begin)(void))
 {
     pid_t pid = tnt_fork(hold, h); /* before there is a domain */
@@ -215,7 +218,8 @@ TN_TEST(files_of_another_user_with_our_names_stay)
     int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     TN_CHECK(fd >= 0);
     close(fd);
-    assert_int_equal(files_of_nobody(), 1); /* ours: so the name is as it should be */
+    assert_int_equal(files_of_nobody(),
+                     1); /* the file of this domain: so the name is as it should be */
     TN_CHECK(chown(path, NOBODY, NOBODY) == 0);
     assert_int_equal(files_of_nobody(), 0);
     gc();
@@ -312,7 +316,7 @@ TN_TEST(a_file_that_could_not_be_removed_is_named_and_goes_later)
 
 /* ---- members that cannot be seen --------------------------------------------------------- */
 
-/* A process that nobody of its user can look into. Root could. */
+/* Become a process that other processes of its user cannot look into; root still can. */
 static void become_nobody(void)
 {
     TN_CHECK(geteuid() != 0 || (setgid(NOBODY) == 0 && setuid(NOBODY) == 0));
@@ -426,7 +430,9 @@ TN_TEST(a_file_whose_domain_is_not_found_stays_while_a_member_lives)
 
 static const struct space user_apart = {"user", CLONE_NEWUSER, false};
 
-/* As a tenond does when it begins, and who leaves a domain without one. */
+/*
+ * A tenond that starts does the same, and so does the last member of a domain without tenond.
+ */
 static int gc_in_another_user_namespace(void *argument)
 {
     struct holder *h = argument;

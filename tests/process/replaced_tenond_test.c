@@ -72,7 +72,7 @@ static int hold_a_block(void *argument)
     return pause();
 }
 
-/* ---- who waits, and who comes ------------------------------------------------------------ */
+/* ---- members that wait, and a process that joins ----------------------------------------- */
 
 /* As a member waits that is in a wait of tenon's. @return how long it took, ns */
 static uint64_t await_tenond(tn_domain *d)
@@ -127,7 +127,7 @@ TN_TEST(a_domain_is_made_after_a_tenond_that_died_on_its_way)
     }
 }
 
-/* ---- who polls --------------------------------------------------------------------------- */
+/* ---- members that poll ------------------------------------------------------------------- */
 
 static int produce(void *argument)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Tests: the bell of tenond, which one member rings for all who come a moment later.
- */
+/* Tests: the bell of tenond, which one member rings for all that join a moment later. */
 #include <unistd.h>
 
 #include "harness/harness.h"
@@ -16,7 +14,10 @@ enum { LONG_MS = 10000 };
 
 static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }
 
-/* Until tenond has reclaimed so many: reclaiming wakes who waits for memory. */
+/*
+ * Wait until tenond has reclaimed `count` seats. Reclaiming wakes processes that wait for
+ * memory.
+ */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
@@ -40,7 +41,7 @@ static pid_t start_member(struct tnt_signal *there)
     return pid;
 }
 
-/* ---- who comes without a ring ------------------------------------------------------------ */
+/* ---- members that join without a ring ---------------------------------------------------- */
 
 /* The bell of tenond, which a test silences to have members come without a ring. */
 static _Atomic uint64_t *bell_of_tenond(const tn_domain *d)
@@ -61,9 +62,9 @@ static struct tni_seat *seat_of(const tn_domain *d, pid_t pid)
 enum { SEEN_LATE, SEEN_SOON, NO_SUCH_CASE };
 
 /*
- * Two members come and are killed without a ring. A ring follows, and the look that it causes
- * reclaims the second; only then does the first, whose seat that look has passed, seem to come:
- * in the 2 ms in which nobody rings.
+ * Two members join and are killed without a ring. Then a member rings, and the scan that
+ * follows reclaims the second. Only then does the first, whose seat that scan has passed,
+ * seem to join: within the 2 ms in which no member rings.
  */
 static int come_after_a_look(tn_domain *d, struct tnt_signal *there)
 {
@@ -85,7 +86,7 @@ static int come_after_a_look(tn_domain *d, struct tnt_signal *there)
     if (is_case)
         atomic_store(&seat->word, word);
     is_case &= tni_os_now_ns() - rung_ns < TNI_MANAGER_RUNG_NS;
-    uint64_t soon_ns = tnt_until_ns(60); /* by itself tenond looks after up to 1 s */
+    uint64_t soon_ns = tnt_until_ns(60); /* without a ring, tenond scans after up to 1 s */
     await_deaths(d, before + 2);
     if (!is_case)
         return NO_SUCH_CASE;
@@ -136,9 +137,9 @@ TN_TEST(tenond_sees_a_member_killed_before_its_ring)
     tn_domain_close(d);
 }
 
-/* ---- who rings --------------------------------------------------------------------------- */
+/* ---- which changes ring ------------------------------------------------------------------ */
 
-/* @return whether a member rings tenond when somebody has rung `ago_ns` ago */
+/* @return whether a member rings tenond when a member rang `ago_ns` ago */
 static bool rings_after(tn_domain *d, int bell_fd, uint64_t ago_ns)
 {
     uint64_t begun_ns, took_ns;
@@ -167,7 +168,7 @@ TN_TEST(one_ring_of_tenond_serves_all_that_join_within_2_ms)
     assert_false(rings_after(d, fd, TNI_MANAGER_RUNG_NS / 2));
     assert_true(rings_after(d, fd, TNI_MANAGER_RUNG_NS));
     assert_true(rings_after(d, fd, UINT64_C(1000000000)));
-    /* Whoever wrote a time that is yet to come keeps nobody from ringing. */
+    /* A time in the future, which a damaged member wrote, keeps no member from ringing. */
     assert_true(rings_after(d, fd, (uint64_t)-1000000000));
     atomic_store(&d->segment.header->manager, 0);
     tni_os_close(fd);

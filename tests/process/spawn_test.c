@@ -150,7 +150,7 @@ static int exit_by_itself(tn_domain *domain, void *argument)
     _exit((int)(intptr_t)argument);
 }
 
-/* The kernel then collects children itself, and tells nobody of their ends. */
+/* The kernel then collects children itself, and reports their ends to no process. */
 TN_TEST(with_sigchld_ignored_exit_codes_of_returns_are_known)
 {
     signal(SIGCHLD, SIG_IGN);
@@ -168,13 +168,13 @@ TN_TEST(with_sigchld_ignored_exit_codes_of_returns_are_known)
         assert_string_equal(status.message, i == 2 ? "no more" : "");
         tn_process_close(process[i]);
     }
-    /* Some of these are gone before this process has looked at them. */
+    /* Some of these children have ended before this process checks them. */
     for (int i = 0; i < 200; i++) {
         tn_process *quick = start(domain, exit_with, (void *)(intptr_t)i);
         assert_int_equal(await_end(quick).exit_code, i);
         tn_process_close(quick);
     }
-    TNT_AUDIT(domain); /* those of whom nothing is known were reclaimed */
+    TNT_AUDIT(domain); /* children whose exit code is unknown were reclaimed */
     tn_domain_close(domain);
     signal(SIGCHLD, SIG_DFL);
 }
@@ -598,7 +598,8 @@ TN_TEST(a_group_of_children_that_exit_with_0_is_well)
     tn_group *group = make_group(domain);
     tn_process_status first = {.struct_size = sizeof first, .exit_code = 42};
     int32_t *word = tn_tensor_data(board);
-    assert_int_equal(tn_group_wait(group, 0, TN_NOW, &first), 0); /* nobody: all are well */
+    assert_int_equal(tn_group_wait(group, 0, TN_NOW, &first),
+                     0); /* no child: none has failed */
     TN_CHECK_OK(tn_group_fork(group, 3, note_index, word));
     TN_CHECK_OK(tn_group_fork(group, 1, note_index, word));
     assert_int_equal(tnt_group_count(group), 4);

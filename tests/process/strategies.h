@@ -61,7 +61,8 @@ static inline void begin_with(const char *strategy, const char *name,
 }
 
 /**
- * A domain without tenond: a process that waits or calls tn_domain_reap() reclaims the dead.
+ * A domain without tenond: a process that waits or calls tn_domain_reap() reclaims dead
+ * processes.
  */
 static inline void begin(const char *strategy)
 {

@@ -77,7 +77,7 @@ static uint32_t taken_seats(void)
     return taken;
 }
 
-/* The dead tenond has the last seat, and nobody waits who would reclaim it. */
+/* The dead tenond has the last seat, and no member waits and would reclaim it. */
 TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
 {
     struct tnt_signal signal = tnt_signal_open();

@@ -49,7 +49,7 @@ static int make_and_push(void *argument)
     return 0;
 }
 
-/* They are in the queue, and nobody but tenond and its vault has a descriptor. */
+/* The storages are in the queue, and only tenond and its vault have descriptors of them. */
 static int32_t leave_in_queue(uint32_t count)
 {
     tnt_wait_ok(tnt_fork(make_and_push, &count));
@@ -503,7 +503,8 @@ static void die_recalling(const char *point)
     begin_armed(point, 2);
     tn_tensor *all[3];
     for (int i = 0; i < 3; i++)
-        all[i] = make((float)i); /* held here: the deaths of both may lose what nobody has */
+        all[i] = make((float)i); /* held here, since the deaths of both may lose a storage that
+                                    no process has */
     int32_t old = manager_pid(d);
     await_vault(0, 3);
     kill_and_await(old, SIGKILL);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: members do by themselves what tenond does, in a domain that has none; and what is full
- * is looked through for what the dead or expired handles hold, before a call says that it is
- * full.
+ * Tests: the members of a domain without tenond do what tenond does; and before a call
+ * returns that a table is full, it frees what dead processes and expired handles still take.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -46,7 +45,7 @@ static int hang(void)
     return 0;
 }
 
-/* A child that comes as far as hang(), and is killed there. Nobody has reclaimed it then. */
+/* A child that runs up to hang(), and is killed there. Its seat has not been reclaimed then. */
 static void run_and_kill(tnt_child_fn *run, void *argument)
 {
     pid_t pid = tnt_fork(run, argument);
@@ -254,8 +253,8 @@ TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
 }
 
 /*
- * Another thread of ours is at the dead until a look at them was in vain: then it is at nobody.
- * That it ends is no event of which a call that gave up could still hear.
+ * Another thread of this process reclaims dead processes until it finds none. A call that
+ * gave up could not see the end of that: no event is raised.
  */
 static void *reclaim_nobody(void *unused)
 {
@@ -361,7 +360,7 @@ TN_TEST(others_wait_for_a_reclaimer_that_one_process_did_not_await)
     tnt_await(&ready);
     run_and_kill(make_one_object, NULL);
     take_claim_as(holder);
-    /* Reclaiming the dead needs the claim, and gives up after a moment. */
+    /* Reclaiming dead processes needs the claim, and gives up after a moment. */
     assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
     atomic_fetch_and(&d->segment.header->registry_wait, ~(uint32_t)TNI_WAIT_ARMED);
     TN_CHECK(pthread_create(&thread, NULL, release_late, NULL) == 0);
@@ -440,10 +439,10 @@ TN_TEST(what_is_closed_beside_a_stopped_owner_of_the_registry_ends)
     finish();
 }
 
-/* What the dead changed is counted once the owner gives the registry back. */
+/* What the dead process was changing is counted once the owner releases the registry. */
 TN_TEST(a_recount_beside_a_stopped_owner_of_the_registry_ends)
 {
-    enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
+    enum { LAST = TNI_THREADS - 1 }; /* a thread record of this process that no thread uses */
     tn_semaphore *semaphore = NULL;
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = 8});
     TN_CHECK_OK(tn_semaphore_open(d, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
@@ -522,7 +521,7 @@ TN_TEST(a_fork_reclaims_the_dead_when_every_seat_is_taken)
     finish();
 }
 
-/* A seat of the dead that the member in another seat is reclaiming. */
+/* A dead seat that a member in another seat is reclaiming. */
 struct reclaiming {
     pid_t reclaimer;
     uint32_t seat;
@@ -538,7 +537,7 @@ static void set_seat_free(const struct reclaiming *at)
     atomic_store(word, tni_seat_word(incarnation + 1, TNI_SEAT_FREE, 0));
 }
 
-/* Ends it when fork() has looked for the dead in vain. */
+/* End it when fork() has found no dead process. */
 static void *end_late(void *reclaiming)
 {
     const struct reclaiming *at = reclaiming;

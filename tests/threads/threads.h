@@ -19,7 +19,7 @@ extern struct tn_domain *members[MEMBERS];
 
 /** Make the domain, with `quota_bytes` of payload. */
 void world_begin(uint64_t quota_bytes);
-/** Reclaim the dead, audit, check that no block is left, and take it down. */
+/** Reclaim dead processes, audit, check that no block is left, and take the world down. */
 void world_end(void);
 
 /** A thread at work: for a member, with random numbers of its own. */

@@ -189,7 +189,7 @@ static void fork_and_kill(struct worker *w)
     TN_CHECK(ended == 0); /* it ends only by a failed check of its own */
     kill(child, SIGKILL);
     TN_CHECK(waitpid(child, NULL, 0) == child);
-    /* The others reclaim as well: whoever is first. */
+    /* The other threads reclaim as well, and the first one does it. */
     while (tni_reaper_reclaim_all(w->domain) < 0)
         sched_yield();
 }
@@ -244,7 +244,7 @@ static int ignore_sentence(const char *sentence, bool repaired, void *context)
     return 0;
 }
 
-/* What moves is looked at again; what stands still is right. */
+/* A block that changes is checked again; a block that does not change is right. */
 static void audit(struct worker *w)
 {
     TN_CHECK(

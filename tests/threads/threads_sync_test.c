@@ -31,7 +31,7 @@ static void change_guarded(void)
 {
     TN_CHECK(guarded.twice == 2 * guarded.count);
     guarded.count++;
-    sched_yield(); /* for who is let in too early */
+    sched_yield(); /* lets a thread run that was let in too early */
     guarded.twice += 2;
 }
 
@@ -76,7 +76,7 @@ TN_TEST(a_lock_lets_one_thread_in)
     world_end();
 }
 
-/* Boxes are put and taken under the lock; who finds none waits. */
+/* Threads put and take boxes under the lock; a thread that finds none waits. */
 static void put_box(struct worker *w)
 {
     tn_lock *lock = object.lock[seat_of(w)];
@@ -207,7 +207,7 @@ static void wait_for_event(struct worker *w)
     (void)tn_event_is_set(object.event[seat_of(w)]);
 }
 
-/* An auto-reset event as a token: who passes has it alone, and gives it on. */
+/* An auto-reset event as a token: the thread that passes has it alone, and gives it on. */
 static void pass_token(struct worker *w)
 {
     if (!DID(tn_event_wait(object.event[seat_of(w)], soon()), TN_ERR_TIMED_OUT))
@@ -295,7 +295,7 @@ TN_TEST(a_barrier_holds_each_party_until_all_have_come)
     close_barriers();
 }
 
-/* Deadlines that pass break it under the others, who make it whole again. */
+/* Deadlines pass and break the barrier under the other threads, which reset it. */
 static void wait_late_and_reset(struct worker *w)
 {
     tn_barrier *barrier = object.barrier[seat_of(w)];

@@ -109,7 +109,7 @@ TN_TEST(a_wrong_count_is_reported_with_all_holders)
 
 TN_TEST(a_block_that_a_stopped_thread_announces_is_unchecked)
 {
-    enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
+    enum { LAST = TNI_THREADS - 1 }; /* a thread record of this process that no thread uses */
     struct findings f = {0};
     begin();
     const tni_block block = t->storage->block;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One field of the shared memory at a time is made to say what no member writes. Whoever reads
- * it says TN_ERR_CORRUPT, or names it in an audit, and what can be repaired is repaired.
+ * Each test writes one value into a field of shared memory that no member writes. A call that
+ * reads the field returns TN_ERR_CORRUPT, or an audit names the field, and what can be
+ * repaired is repaired.
  */
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static struct tni_records *message_of_slot(void)
     return tni_payload_at(&d->segment, (tni_block){slot(0)->block});
 }
 
-/* The message is dropped; what it held is given back by who repairs. */
+/* The message is dropped, and the process that repairs gives back what it held. */
 static void assert_dropped(void)
 {
     tn_message message;
@@ -247,7 +248,7 @@ TN_TEST(a_handle_of_an_ended_object_is_stale)
     finish();
 }
 
-/* An entry of the table that nobody uses, in a state that only a death could have left. */
+/* An unused entry of the table, in a state that only a death could have left. */
 static struct tni_object *spare(uint64_t word)
 {
     struct tni_object *object = tni_object_at(&d->segment, 9);
@@ -384,7 +385,10 @@ TN_TEST(more_records_than_the_count_are_damage_that_an_audit_repairs)
     TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     _Atomic uint64_t *word = tni_word_at(&d->segment, t->storage->block);
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 1));
-    /* As a dead seat's announce would have the reaper look at it: it must not make it worse. */
+    /*
+     * The announce of a dead seat has the reaper check this block: the reaper must not make
+     * it worse.
+     */
     struct tni_seat *seat = tni_seat_at(&d->segment, 5);
     tni_raise_limit(&d->segment.header->seat_limit, 6);
     atomic_store(&tni_announce_at(&d->segment, 5, 0)->block, t->storage->block.id);

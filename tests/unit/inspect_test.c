@@ -25,13 +25,13 @@ static const struct tni_segment_options small = {.name = "scribbled",
                                                  .quota_bytes = 8u << 20,
                                                  .watermark_bytes = 1u << 20};
 
-/* Nobody else touches it. */
+/* No other process uses this domain. */
 static const tn_domain_options alone = {.struct_size = sizeof alone,
                                         .flags = TN_DOMAIN_NO_MANAGER};
 
 struct seen {
     unsigned domains, seats, blocks, objects, tickets, paths;
-    uint64_t sum; /* of everything that was handed over: each byte is looked at */
+    uint64_t sum; /* of everything that was handed over: the callback reads each byte */
 };
 
 static uint64_t sum_of(const void *bytes, size_t size_bytes)
@@ -640,7 +640,7 @@ TN_TEST(false_names_and_memory_of_a_domain_are_skipped)
     tn_domain_close(domain);
 }
 
-/* ---- files that somebody else touched ---------------------------------------------------- */
+/* ---- files that another program changed -------------------------------------------------- */
 
 static int keep_sentence(const char *sentence, bool repaired, void *context)
 {
@@ -734,7 +734,7 @@ TN_TEST(an_audit_names_an_object_that_makes_no_sense)
     tn_domain_close(domain);
 }
 
-/* ---- files of nobody --------------------------------------------------------------------- */
+/* ---- files that no process has ----------------------------------------------------------- */
 
 static int run_and_vanish(void *argument)
 {

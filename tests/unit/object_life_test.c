@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The room object: who has an object open, what its kind is asked, the registry, and deaths at
- * each of these (object.c, entry.c, handle.c, registry.c, reclaim.c).
+ * The room object: which seats have an object open, which functions of a kind are called, the
+ * registry, and deaths at each of these (object.c, entry.c, handle.c, registry.c, reclaim.c).
  */
 #include "object/registry.h"
 #include "object_room.h"

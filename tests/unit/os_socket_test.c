@@ -328,7 +328,7 @@ static void a_file_lock_is_held_by_one_and_freed_by_close(void **state)
                      TN_ERR_TIMED_OUT);
     assert_int_equal(second, -1);
 
-    /* A lock on a removed file excludes nobody. */
+    /* A lock on a removed file keeps no other process out. */
     assert_int_equal(tni_os_file_remove("lock"), 0);
     assert_int_equal(tni_os_file_lock("lock", 0, &second), 0);
     tni_os_close(first);

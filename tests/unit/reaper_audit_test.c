@@ -166,7 +166,9 @@ static void spoil(struct tn_domain *d, uint64_t offset, uint64_t size_bytes, uin
     }
 }
 
-/* In a child, and never in seat 0 or our own: they say who we are. */
+/*
+ * Run in a child, and never in seat 0 or this process's own, which say which process this is.
+ */
 static int reclaim_damaged(void *argument)
 {
     struct work *w = argument;

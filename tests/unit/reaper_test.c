@@ -253,7 +253,9 @@ static bool kill_reapers_at(struct work *w, const char *point, uint32_t live)
 
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
-    enum { TRIES = 3 }; /* a gc of another test reclaims the dead of all this user's domains */
+    enum {
+        TRIES = 3
+    }; /* a gc of another test may reclaim dead processes in all domains of this user */
     struct work w;
     open_work(&w, open_domain());
     uint32_t live = warm_up(&w), points = 0;
