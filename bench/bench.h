@@ -24,8 +24,9 @@ double bench_median(const struct bench_series *series);
 double bench_quantile(const struct bench_series *series, double part);
 
 /**
- * Print a figure: the median of `ours`, the median of `baseline` (NULL: none), and their ratio.
- * @param is_rate  more is better: the ratio is still ours / baseline
+ * Print a figure: the median of `ours`, the median of `baseline` (NULL: there is none), and
+ * ours / baseline.
+ * @param is_rate  more is better; the ratio is the same
  */
 void bench_print(const char *name, const struct bench_series *ours, const char *unit,
                  const struct bench_series *baseline, double scale);

@@ -7,7 +7,7 @@
  * throughput_1to1_worst_tenth: a tenth of the runs were slower.
  *
  * throughput_16to16_worst_wait: the longest time in which a process neither sent nor received a
- * tensor while others did. The main process looks at the counters of all processes once in a
+ * tensor while others did. The main process reads the counters of all processes once in a
  * millisecond, so that the processes themselves read no clock.
  */
 #include <stdatomic.h>

@@ -2,8 +2,8 @@
 /*
  * Four processes evaluate one shared model, each on rows of its own.
  *
- * The model is published in a write-once arena: one copy, which no reader can change. Lifetime
- * by global counts: everybody gives back what it has, and nobody asks who is the last.
+ * The model is published in a write-once arena: one copy, which no reader can change. Its
+ * memory is released by reference counts: each process releases what it has, in any order.
  */
 #include <string.h>
 

@@ -50,7 +50,7 @@ bool board_count_acked(struct board *board, int64_t loader, int64_t sequence);
 /** Batches acknowledged so far, by all trainers. */
 int64_t board_batches(const struct board *board);
 
-/* The account of all batches, once nobody works any more. */
+/* The account of all batches, after the last worker has ended. */
 struct board_account {
     int64_t pushed;
     int64_t acked; /* batches with an acknowledgement */

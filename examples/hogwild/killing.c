@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * killing: a SIGKILL at a moment of which the whole account is known.
+ * killing: send SIGKILL to a worker when it is known which batch the worker has.
  *
- * The worker is stopped (SIGSTOP) wherever it is, looked at from outside, and killed without
- * having moved again if it has a batch in its hands; else it goes on and is tried a moment
- * later. So what it held is exactly known, and a batch is never between acknowledged and
- * counted.
+ * The worker is stopped with SIGSTOP wherever it is, and inspected. If it has a batch in its
+ * hands, it is killed while it is stopped; else it continues and is stopped again a moment
+ * later. So the batch that the kill interrupts is known, and it is never one that was
+ * acknowledged but not counted yet.
  */
 #include "killing.h"
 #include "clock.h"
@@ -112,8 +112,8 @@ static bool is_gone(tn_inspector *inspector, struct killing *killing, uint32_t i
 }
 
 /*
- * Whoever reaps first does it, most likely tenond; this process only watches. It sleeps between
- * its looks: the dying and tenond need a processor, too.
+ * tenond, most likely, reclaims the worker; this process only watches. It sleeps between two
+ * checks, because the dying worker and tenond need a processor, too.
  */
 static void kill_and_time(tn_inspector *inspector, struct killing *killing,
                           uint32_t incarnation)

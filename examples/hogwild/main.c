@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hogwild: processes that train one small neural network together, and some of them get killed.
+ * hogwild: processes train one small neural network together, and some of them are killed.
  *
  * Loaders make batches and push them through a queue; trainers pop them and update the
  * parameters, which lie in shared memory, in place and without a lock. The main process
- * measures the accuracy on samples that nobody trains on. Half-way a loader and a trainer get
- * SIGKILL. The end accounts for every batch, every block and every process.
+ * measures the accuracy on samples that no process trains on. Half-way a loader and a trainer
+ * get SIGKILL. The end accounts for every batch, every block and every process.
  *
  *   main.c      the course of events        worker.c    loaders and trainers
- *   killing.c   a death, looked at          board.c     the account of every batch
+ *   killing.c   a kill, and what it left    board.c     the account of every batch
  *   report.c    progress and outcome        dataset.c, npy.c, augment.c, network.c
  */
 #include "clock.h"
@@ -50,7 +50,7 @@ static void open_domain(struct stage *stage)
     must(tn_inspector_open(name, &stage->inspector), "cannot look at the domain");
     stage->before.struct_size = sizeof(stage->before);
     must(tn_inspect_stat(stage->inspector, &stage->before), "cannot look at the domain");
-    const char *tool = getenv("TENON_TOOL"); /* set by who runs this from a build folder */
+    const char *tool = getenv("TENON_TOOL"); /* set when the demo runs from a build folder */
     printf("domain %s; watch it from another terminal: %s top %s\n", name,
            tool != NULL ? tool : "tenon", name);
 }

@@ -17,7 +17,7 @@ struct options {
     int32_t trainers;
     uint64_t seed;
     bool is_plain;    /* progress as lines, not as one line that changes */
-    bool is_peaceful; /* nobody is killed */
+    bool is_peaceful; /* no worker is killed */
 };
 
 /** Read the command line; ends the program on --help and on mistakes. */

@@ -8,8 +8,8 @@
 #include "options.h"
 
 /*
- * One run of the demo. Everything here is made before the workers are forked, who inherit it:
- * the pointers below are valid in each of them, and the shared memory behind is the same.
+ * One run of the demo. Everything here is made before the workers are forked. They inherit
+ * it, so the pointers below are valid in each of them and point to the same shared memory.
  */
 struct run {
     struct options options;

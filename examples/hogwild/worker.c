@@ -132,7 +132,8 @@ static void train(struct trainer *trainer, const tn_message *message)
 }
 
 /*
- * Deal with one message: is_holding spans the time in which its loss would be ours to repair.
+ * Train on one message. is_holding is true while the main process would have to repair the
+ * loss of the batch.
  */
 static void train_on(struct trainer *trainer, tn_message *message)
 {

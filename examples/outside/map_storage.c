@@ -2,8 +2,8 @@
 /*
  * A program without tenon that reads a tensor: it takes the descriptor of a storage from the
  * Unix socket that is its standard input, maps it, and adds up the elements. It needs the
- * struct of <tenon/share.h>, and links nothing. Whoever sends is not trusted: send_storage.c is
- * the other side.
+ * struct of <tenon/share.h>, and links nothing. It does not trust the sender, which is
+ * send_storage.c in the tests.
  *
  * Here the tensor is the one that the storage was made for. The packet that the descriptor
  * comes with says which part of it was sent; docs/layout.md has its form.
@@ -53,8 +53,8 @@ static int receive_descriptor(int socket_fd)
 }
 
 /*
- * First of all: what is sealed cannot be cut any more, so the size that is asked for next stays
- * true. F_GET_SEALS fails for what is no memory object, as a file that anybody may cut.
+ * The seals are checked first: a sealed memory object cannot be cut, so the size that is read
+ * next stays true. F_GET_SEALS fails for a plain file, which any process could cut.
  */
 static void check_seals(int fd)
 {

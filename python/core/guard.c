@@ -14,7 +14,7 @@
 
 enum { SIGNALS, PERMITS, LOCK, RLOCK };
 
-/* ---- who has it -------------------------------------------------------------------------- */
+/* ---- which thread has it ----------------------------------------------------------------- */
 
 /*
  * A number that no other thread of this process has or had. It costs no call into the system.

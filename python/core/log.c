@@ -112,7 +112,7 @@ static void take(int level, const char *text, void *context)
         atomic_store(&called_by, 0); /* the table is full: the next line asks again */
 }
 
-/* TENON_LOG is for a person who looks into a program that logs elsewhere, or nowhere. */
+/* TENON_LOG is for a person who debugs a program that logs elsewhere, or nowhere. */
 int tnp_log_init(PyObject *module)
 {
     const char *chosen = secure_getenv("TENON_LOG");

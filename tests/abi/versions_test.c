@@ -84,7 +84,7 @@ static void list_by(const char *command, char text[TEXT_BYTES])
     end_other(&tool);
 }
 
-/* ---- ours -------------------------------------------------------------------------------- */
+/* ---- domains of this version ------------------------------------------------------------- */
 
 static void live_as_ours(const char *name, tn_domain **ret_domain)
 {
@@ -189,7 +189,10 @@ TN_TEST(two_versions_may_make_domains_of_one_name)
     end_other(&other);
 }
 
-/* Nor does one tenond take what the other one looks after when that is killed. */
+/*
+ * When a tenond of one version is killed, the tenond of the other version does not manage its
+ * domains.
+ */
 TN_TEST(a_killed_tenond_is_replaced_by_one_of_its_own_version)
 {
     tn_domain *domain;

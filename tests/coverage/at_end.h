@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Read before everything else in a coverage build (-Db_coverage=true). Counters are written by
- * exit(); here also by _exit() and by whoever kills itself at a kill point. What is killed by
- * another process loses its counters.
+ * Included before everything else in a coverage build (-Db_coverage=true). exit() writes the
+ * counters; with this header _exit() and a kill point write them, too. A process that another
+ * one kills loses its counters.
  */
 #ifndef TENON_TESTS_COVERAGE_AT_END_H
 #define TENON_TESTS_COVERAGE_AT_END_H

@@ -15,7 +15,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum {
     IS_SANITIZED = 1
-}; /* whose own calls for memory do not fail, nor ours that look alike */
+}; /* functions whose allocations do not fail, nor those of this program under the same names */
 #else
 enum { IS_SANITIZED = 0 };
 #endif
@@ -47,7 +47,7 @@ static void begin(const char *name, uint32_t flags)
                                  .tickets = 16,
                                  .flags = flags};
     TN_CHECK_OK(tn_domain_open(name, &options, TN_OPEN_NEW, &faults_d));
-    /* No look for memory that nobody uses: its table, made once, would count as left. */
+    /* No search for unused memory: its table, made once, would count as left. */
     atomic_store(&tni_alloc_part(faults_d)->idle_ns, UINT64_MAX);
 }
 
@@ -315,8 +315,7 @@ static void check_is_first_kind_complete(const struct faults_row *row)
  */
 __attribute__((constructor)) static void keep_a_socket(void) { tni_os_bell_ring(1); }
 
-/* The library keeps some tensors that ended, to catch who still uses them: as many as it can.
- */
+/* The library keeps some ended tensors, to report their later use: fill that store. */
 static void fill_what_is_kept(void)
 {
     const int64_t none = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which errors a system call may give to a caller whose arguments are right: the most likely
- * ones first. A call that is not listed stops the tests, so that nobody forgets one.
+ * Which errors a system call may return to a caller whose arguments are right, the most
+ * likely ones first. A call that is not listed stops the tests, so that none is forgotten.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ struct call {
     }
 
 static const struct call calls[] = {
-    /* Descriptors. EMFILE lasts: nobody closes any meanwhile. */
+    /* Descriptors. EMFILE lasts, as no descriptor is closed meanwhile. */
     CALL(openat, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE), ONCE(EACCES), ONCE(EINTR)),
     CALL(open, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE), ONCE(EACCES), ONCE(EINTR)),
     CALL(memfd_create, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE), ONCE(EINVAL)),
@@ -79,7 +79,7 @@ static const struct call calls[] = {
     CALL(ftruncate, ONCE(ENOMEM), ONCE(EINTR), ONCE(ENOSPC)),
     CALL(fallocate, LASTS(ENOSPC), ONCE(EINTR), ONCE(ENOMEM), ONCE(EOPNOTSUPP)),
     CALL(fchmod, ONCE(EPERM), ONCE(EIO)),
-    SURE(fstat), /* of an open descriptor: the kernel has the answer at hand */
+    SURE(fstat), /* of an open descriptor: the kernel needs no memory for the answer */
     SURE(fstatfs),
     CALL(stat, ONCE(ENOMEM), ONCE(EACCES)),
     CALL(lstat, ONCE(ENOMEM), ONCE(EACCES)),

@@ -37,7 +37,7 @@ struct faults_row {
     bool is_cold;      /* each failure in a fresh process, whose first call this is */
     bool forks;        /* failures in the children that it starts, too */
     bool searches;     /* every descriptor of every process: not every n, but some */
-    bool ends_files;   /* a file that could not be removed is left to whoever looks next */
+    bool ends_files;   /* a file that could not be removed is left for the next search */
     bool only_children;    /* what fails, fails in the children */
     bool keeps_memory;     /* private memory that a failed call may keep for the next one */
     bool makes_files;      /* files of the runtime folder are another process's, not compared */

@@ -70,7 +70,7 @@ FAULTS(tn_inspector_open, WITH_NAMED, .searches = true, .call = open_it, .undo =
 FAULTS(tn_inspector_close, WITH_NAMED, .never_fails = true, .before = open_now,
        .call = close_it)
 
-/* Without tenond it is found by a look at every process. */
+/* Without tenond the domain is found by a search of all processes. */
 static char id[33];
 static void make_anonymous(void)
 {

@@ -249,7 +249,10 @@ static void push_three(void)
     make_tensors();
     TN_CHECK_OK(push_many());
 }
-/* Of several, a failure ends the call early: what came is counted, what did not stays. */
+/*
+ * A failure ends a pop of several messages early: the messages popped so far are counted, the
+ * others stay in the queue.
+ */
 static int pop_many(void) { return tn_queue_pop_many(q, 3, TN_NOW, FAULTS_OUT(tn_message)); }
 static void fini_many(void)
 {

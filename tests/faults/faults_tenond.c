@@ -276,7 +276,10 @@ TN_TEST_WITHIN(tenond_survives_each_failing_call_of_a_request, 240)
             n = next_n(n);
         }
     }
-    /* A look once a second closes what nobody names any more; a line stays open for a while. */
+    /*
+     * A check once a second closes deposits of blocks that have ended. A connection stays
+     * open for a while.
+     */
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (descriptors_of(c->subject) > descriptors + 2) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);

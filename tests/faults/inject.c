@@ -66,7 +66,7 @@ void faults_child_runs(void)
 {
     if (!faults_control->is_armed || getpid() == faults_control->subject)
         return;
-    /* Not int3: it may have been let go meanwhile. To the kernel this is nothing. */
+    /* Not int3, as the byte may have been restored meanwhile. The kernel ignores it. */
     if (faults_control->plan.kind == FAULTS_CHILD_CALLS)
         prctl(RUNS_NOW, 0, 0, 0, 0);
     if (faults_control->plan.kind == FAULTS_CHILD_ALLOCATIONS)

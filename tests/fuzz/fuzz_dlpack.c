@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_dlpack: shapes, strides, offsets and pointers of a DLPack tensor. Nobody can tell a
- * wrong pointer from a right one, so elements are touched only where all of them lie in our
- * buffer; what is computed of them must make sense wherever they lie.
+ * fuzz_dlpack: shapes, strides, offsets and pointers of a DLPack tensor. The library cannot
+ * tell a wrong pointer from a right one, so elements are touched only if all of them lie in
+ * this program's buffer; what is computed of them must make sense wherever they lie.
  */
 #include <tenon/dlpack.h>
 

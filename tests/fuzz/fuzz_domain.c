@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_domain: a domain whose tables are damaged while members work in it. An input is a list
- * of steps: damage a field, or call something. Afterwards everything is called once more.
- * Whatever the tables say: an error, or something that lies inside of the mappings; no step
- * waits without end; and nobody outside of it is signalled.
+ * fuzz_domain: a domain whose tables are damaged while members work in it.
+ *
+ * An input is a list of steps: damage a field, or call a function. Afterwards every function
+ * is called once more. Whatever the tables say, a call returns an error, or a result that
+ * lies inside of the mappings; no step waits without end; and no process outside of the
+ * domain gets a signal.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "fuzz.h"
 #include "process/process.h"
 
-/* It remembers the strategy that it read; ours forgets. */
+/* The library remembers the strategy that it read; this copy forgets it. */
 #include "backing/strategy.c"
 
 enum { VALUE_BYTES = 300 };
@@ -78,7 +78,7 @@ static void read_all(void)
         FUZZ_CHECK(tn_strategy_set(strategy) == 0);
     FUZZ_CHECK(tni_os_shm_folder()[0] != '\0');
     FUZZ_CHECK(strlen(tn_runtime_folder()) > 0);
-    /* Other numbers may be descriptors of ours that stay. */
+    /* Other numbers may be descriptors of this program, which must stay open. */
     if (tni_process_parse_pass(getenv("TENON_DOMAIN"), &control_fd, &arena_fd) != 0 ||
         !is_ours_to_give(control_fd) || !is_ours_to_give(arena_fd))
         return;

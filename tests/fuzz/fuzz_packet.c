@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_packet: what somebody sends to tn_tensor_receive(): bytes with magic, lengths and hash
- * filled in where the input asks for it, in pieces, with descriptors of a right storage, a
- * damaged one, or something else.
+ * fuzz_packet: what another process sends to tn_tensor_receive(): bytes with magic, lengths
+ * and hash filled in where the input asks for it, in pieces, with the descriptor of a right
+ * storage, of a damaged one, or of another file.
  */
 #include <stdlib.h>
 #include <string.h>

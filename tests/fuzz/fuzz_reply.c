@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_reply: what a tenond that is none answers: to who looks for a domain by its name, and to
- * a member that wants a descriptor.
+ * fuzz_reply: replies of a program that pretends to be tenond, to a process that searches for
+ * a domain by its name, and to a member that wants a descriptor.
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void join(void)
         tn_domain_close(d);
 }
 
-/* Of a domain that a tenond looks after. */
+/* Import a tensor of a domain that a tenond manages. */
 static void import(struct fuzz_input *in, const struct tni_segment *hand)
 {
     const struct fuzz_handle *handle = fuzz_image_handle(2);

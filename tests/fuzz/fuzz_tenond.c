@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tenond: packets of clients and of the vault to tenond, which looks after a domain that
- * is damaged meanwhile. The handlers of its loop are called as the loop would.
+ * fuzz_tenond: packets of clients and of the vault to tenond, which manages a domain that is
+ * damaged meanwhile. The handlers of its loop are called as the loop would call them.
  */
 #include <stdio.h>
 #include <stdlib.h>

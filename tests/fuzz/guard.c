@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guard: every mapping of the library's stands between two stretches of address space that
- * cannot be touched, so that an index from shared memory that nobody checked is a crash, not a
- * look at the neighbour. Sanitizers do not know where a mapping ends.
+ * guard: each mapping of the library lies between two stretches of address space that cannot
+ * be touched. So an index from shared memory that was not checked is a crash, not a read of
+ * the next mapping. Sanitizers do not know where a mapping ends.
  */
 #include <sys/mman.h>
 

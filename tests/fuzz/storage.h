@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storage: a storage as somebody outside of tenon would make one. */
+/* storage: a storage as a program without tenon would make it. */
 #ifndef TENON_TESTS_FUZZ_STORAGE_H
 #define TENON_TESTS_FUZZ_STORAGE_H
 

@@ -3,8 +3,9 @@
  * world: see fuzz.h. The linker's --wrap leads the calls of the rooms here (meson.build lists
  * them); __real_ is what they would have called.
  *
- * A sleep is over at once, and the clock stands where it would have ended. Nobody else is there
- * who could have waked the sleeper, so a sleep without an end, or an hour of sleeps, is a hang.
+ * A sleep returns at once, and the clock jumps to the time at which it would have ended. No
+ * other process exists that could wake the sleeper, so a sleep without a deadline, or an hour
+ * of sleeps, counts as a hang.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -198,7 +199,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int most_ms)
     return ready;
 }
 
-/* The word is ours alone while we sleep. */
+/* No other thread uses the word while this one sleeps. */
 static long sleep_on(const uint32_t *word, uint32_t expected, const struct timespec *until)
 {
     if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != expected) {
@@ -225,7 +226,7 @@ __attribute__((no_sanitize("address"))) long __wrap_syscall(long number, ...)
     va_end(arguments);
     if (is_inside && number == SYS_futex && ((int)a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET)
         return sleep_on((const uint32_t *)a[0], (uint32_t)a[2], (const struct timespec *)a[3]);
-    /* Shared memory says whom to kill. */
+    /* Shared memory says which process to kill. */
     if (is_inside && number == SYS_pidfd_send_signal)
         return 0;
     return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
@@ -255,7 +256,10 @@ int __wrap_tni_os_start_detached_on(const char *path, const char *const *argv, i
     return __wrap_tni_os_start_detached(path, argv);
 }
 
-/* A look through the descriptors of every process would find domains that are not ours. */
+/*
+ * A search of the descriptors of all processes would find domains that are not this
+ * program's.
+ */
 int __wrap_tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context);
 int __wrap_tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context)
 {

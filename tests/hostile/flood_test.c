@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Enemies of tenond's socket, and of its vault's: floods, halves of requests, descriptors where
- * none belong, thousands who say nothing. A polite member is served within SERVED_MS all the
- * while, and afterwards tenond is as it was: the same process, with as many descriptors, and no
- * more memory.
+ * Attacks on the socket of tenond, and on that of its vault: floods, halves of requests,
+ * descriptors where none belong, thousands of connections that send nothing. A well-behaved
+ * member is served within SERVED_MS all the while. Afterwards tenond is the same process,
+ * with as many descriptors as before, and no more memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +95,7 @@ static int32_t manager_pid(const tn_domain *d)
     return who == 0 ? 0 : atomic_load(&tni_seat_at(&d->segment, tni_who_seat(who))->pid);
 }
 
-/* Who listens at a socket of the runtime folder. */
+/* The pid of the process that listens at a socket of the runtime folder. */
 static int32_t listener_of(const char *name)
 {
     struct ucred peer;
@@ -221,7 +221,7 @@ static struct tni_request any_request(void)
     return request;
 }
 
-/* Requests without end, of every kind and length, most of whose answers nobody reads. */
+/* Send requests without end, of every kind and length, and do not read most of the replies. */
 static int flood(void *argument)
 {
     const char *name = argument;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single words of shared memory that say what is not so, each of which once crashed or held up
- * whoever read it.
+ * Single words of shared memory that were given a wrong value, each of which once crashed or
+ * blocked the process that read it.
  */
 #include <string.h>
 #include <unistd.h>
@@ -101,7 +101,7 @@ TN_TEST(a_claim_on_names_that_nobody_has_is_taken_over)
     expect_queue(d, UINT64_C(0x123456789abcdef0));
     expect_queue(d, tni_who(7, 0));               /* a free seat */
     expect_queue(d, tni_who(d->seat, 0x1234567)); /* of another incarnation */
-    expect_queue(d, d->who);                      /* ours, and none of us has it */
+    expect_queue(d, d->who); /* the name of this process, of which no thread has it */
     atomic_store(&d->segment.header->recount, d->who);
     assert_int_equal(tn_domain_audit(d, true, NULL, NULL, NULL), 0);
     TNT_AUDIT(d);

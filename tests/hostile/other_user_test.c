@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another user: what one who is neither this user nor root can see and reach of a domain. That
- * a domain cannot be joined by its descriptors, nor a storage's file opened, is in
- * bad_input_test and outside_path_test.
+ * What a process of another user, which is not root, can see and reach of a domain.
+ * bad_input_test and outside_path_test show that it cannot join a domain by its descriptors,
+ * nor open the file of a storage.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ static void become(uid_t uid)
     TN_CHECK(getuid() == uid && geteuid() == uid);
 }
 
-/* ---- the owner, who is not root ---------------------------------------------------------- */
+/* ---- the user of the domain, who is not root --------------------------------------------- */
 
 static int live(void *argument)
 {

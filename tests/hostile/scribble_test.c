@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A member that writes noise over the control segment, and over the tables in the arena, while
- * others work, with tenond and the tool at it, too.
+ * others work, and tenond and the tool read it.
  *
  * The workers get errors or go on; none crashes, none hangs, all can leave. tenond lives and
- * serves others; who is not in the domain is not harmed; the memory is given back.
+ * serves other domains; processes outside of the domain are not harmed; the memory is released.
  *
  *   TN_HOSTILE_SECONDS=n  for each test; default 0, which is one round, and 1 with TN_TEST_FULL
  *   TN_HOSTILE_GDB=1      show where a worker crashed or hung
@@ -46,7 +46,7 @@ static uint64_t seconds(void)
     return text != NULL ? strtoull(text, NULL, 10) : tnt_is_full();
 }
 
-/* ---- tenond, and those who are none of the scribbler's business -------------------------- */
+/* ---- tenond, and processes of other domains ---------------------------------------------- */
 
 /* A request that finds nothing. @return tenond's pid */
 static int32_t ask_tenond(void)
@@ -270,7 +270,7 @@ static unsigned count_files(const char *but_for)
     return count;
 }
 
-/* Whether a process has a domain of ours mapped, and which. */
+/* Whether a process has a domain of this test mapped, and which. */
 static bool has_house(int32_t pid, char name[32])
 {
     char path[64], line[512];

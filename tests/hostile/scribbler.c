@@ -181,9 +181,10 @@ static void write_once(const struct target *t, bool has_pages)
 }
 
 /*
- * Nobody can tell whether a member lives that is of another pid namespace, or that has no
- * witness and a pid of noise, and its domain is kept. So no seat says that it has such a member
- * when we go: each without a witness names us, who end now.
+ * No process can tell whether a member lives that is of another pid namespace, or that has no
+ * witness and a random number for a pid; a domain with such a member is kept. So the
+ * scribbler removes such members before it ends: it puts its own name into each seat without
+ * a witness.
  */
 static void name_members(const struct tni_segment *s, uint64_t pid_space)
 {

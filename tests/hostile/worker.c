@@ -15,7 +15,7 @@
 
 #define MS_NS UINT64_C(1000000)
 
-/* Most waits are short: who waits scribbles nothing, and meets nothing. */
+/* Most waits are short: a worker that waits does nothing that could fail. */
 tn_deadline soon(void)
 {
     uint64_t most = tnt_random_below(8);
@@ -126,7 +126,8 @@ void close_objects(struct worker *w)
 
 static void leave(struct worker *w)
 {
-    bool keeps = tnt_random_below(2) == 0; /* what is left is let go after the domain was */
+    bool keeps = tnt_random_below(2) ==
+                 0; /* tensors that are left are released after the domain was left */
     for (uint32_t i = 0; i < KEPT && !keeps; i++) {
         VOID(w, tn_tensor_unref(w->kept[i]));
         w->kept[i] = NULL;

@@ -148,7 +148,7 @@ static void push(struct worker *w)
         VOID(w, tn_tensor_unref(tensors[i]));
 }
 
-/* Bytes are read to their ends; a handle among them may be imported by whoever gets it. */
+/* Read all bytes; if a handle is among them, the process that gets it may import it. */
 static void read_message(struct worker *w, const tn_message *m)
 {
     const volatile uint8_t *bytes = m->bytes;

@@ -2,12 +2,12 @@
 /*
  * creation_model: races of making and joining.
  *
- *   attached_early    a domain is made while another process attaches: its header is whole, or
- *                     it is refused
- *   joined_at_once    two join and leave where one seat is free, and a third reclaims
- *   looked_at_meanwhile  the same two, and a third looks whether anybody is dead
- *   named_at_once     two make an object of one name, and a third reclaims
- * Who becomes tenond and gives out names is manager_model.c.
+ *   attached_early    a process attaches while another one makes the domain: the header is
+ *                     complete, or the attach fails
+ *   joined_at_once    two processes join and leave where one seat is free; a third reclaims
+ *   looked_at_meanwhile  the same two; a third process checks whether a member is dead
+ *   named_at_once     two processes make an object of one name; a third reclaims
+ * manager_model.c has the processes that become tenond, and the names of domains.
  */
 #include "harness/harness.h"
 #include "reaper/reaper.h"
@@ -101,7 +101,7 @@ static bool is_filled(const char *name, const uint8_t id[16])
     return is_same && id[TNI_ID_INODE_BYTES - 1] == CONTROL_FD;
 }
 
-/* Found by /proc, at any moment; and looked at again. */
+/* Attach to what /proc shows, at any moment, and attach once more. */
 static void attach_twice(void)
 {
     for (uint32_t round = 0; round < 2; round++) {
@@ -348,8 +348,9 @@ TN_TEST_WITHIN(a_name_that_is_given_back_can_be_had_again, 600)
 }
 
 /*
- * Nobody looks again by itself: reclaiming wakes who waits for the registry of names. On other
- * machines than x86 three processes with all these steps have too many states to explore.
+ * No process tries again by itself here: a process that reclaims wakes those that wait for
+ * the registry of names. On machines other than x86, three processes with all these steps
+ * have too many states to explore.
  */
 #if !defined(MODEL_NOT_X86)
 static void setup_named_and_woken(void) { setup_named(true); }

@@ -289,7 +289,7 @@ static void run_randomly(const struct frame *base)
     load_machine(base);
 }
 
-/* The first steps are no step of anybody's only if no place of theirs is. */
+/* The first steps are seen by no other process only if no place that they touch is shared. */
 static bool start_knowingly(void)
 {
     do {

@@ -15,21 +15,23 @@
  * Nouns: place (8 aligned bytes of shared memory), op (what a process is about to do), machine
  * (all that is not memory: where each process stands, and what the memory model remembers).
  *
- * What is no step. An access to a place that only one process uses, or that nobody writes,
- * cannot be seen, and is done at once. Which places these are is learned: from random runs
- * first, and when the search finds that it was wrong, it starts again. Plain accesses to what
- * several use are done at once too, since they must not race: for C11 each run proves by views
- * that they do not; under sequential consistency and TSO, random runs look for two processes
- * that are about to access one place. What model_allow_race() allows is a step.
+ * What is no step. If only one process uses a place, or no process writes it, other processes
+ * cannot see when it is accessed, so the explorer does such an access at once. It learns which
+ * places these are from random runs; if the search finds that it was wrong about a place, it
+ * starts again. Plain accesses to places that several processes use are done at once, too,
+ * because they must not race: for C11 each run proves by views that they do not; under
+ * sequential consistency and TSO, random runs search for two processes that are about to access
+ * one place. An access that model_allow_race() allows is a step.
  *
- * Waiting. A process in model_yield() goes on with each change by another one, and once more
- * when nobody else can go on: what changed while it looked, it may have missed. "all sleep" is
- * a state in which nothing but deaths can happen, and somebody has not ended.
+ * Waiting. A process in model_yield() continues after each change by another process, and once
+ * more when no other process can continue, because a change may have come while it checked.
+ * "all sleep" is a state in which a process has not ended and nothing but deaths can happen.
  *
- * Deaths. To be killed before a read is the same for others as to be killed after the last
- * write before it. So a process may be killed after its writes, before its first step and in
- * its sleep. After a write that is no step it is killed without others seeing it at once:
- * DYING, then DEAD by a step of its own. Who is seen to be dead has all its stores in memory.
+ * Deaths. Other processes cannot tell a kill before a read from a kill after the last write
+ * before that read. So a process may be killed after its writes, before its first step and
+ * while it sleeps. If it is killed after a write that is no step, others do not see the death
+ * at once: the process is DYING, and becomes DEAD by a step of its own. When a process is seen
+ * to be dead, all its stores are in memory.
  */
 #ifndef TENON_TESTS_EXPLORE_H
 #define TENON_TESTS_EXPLORE_H
@@ -92,10 +94,10 @@ enum status { ALIVE, BLOCKED, SLEEPING, ENDED, DYING, DEAD };
 
 struct process {
     uint8_t status;
-    bool can_die;        /* its last step was a write */
-    bool has_news;       /* something changed since it yielded last */
-    bool has_looked;     /* once more, since somebody changed something: it is of no use */
-    uint8_t looks;       /* at old values, since somebody changed something */
+    bool can_die;    /* its last step was a write */
+    bool has_news;   /* something changed since it yielded last */
+    bool has_looked; /* it tried again after the last change: trying once more is of no use */
+    uint8_t looks;   /* how often it read old values since the last change */
     uint8_t slices_used; /* sleeps that were cut, at most one for each death */
     uint32_t sp;         /* offset in its stack; the live part lies above */
     uint32_t image;      /* where the live part was saved */
@@ -114,7 +116,7 @@ struct tso {
     struct tso_entry entry[PROCESSES][TSO_ENTRIES];
 };
 
-/* What a process, or who reads a message, knows: for each atomic, its last store known. */
+/* What a process knows, or the reader of a message: of each atomic, the last store known. */
 enum { ATOMICS = 96, MESSAGES = 512, CELLS = 2048 };
 struct view {
     uint8_t at[ATOMICS];      /* position in its modification order */
@@ -210,7 +212,7 @@ struct transition {
 /** What can happen now. @return how many */
 unsigned step_list(struct transition *ret, unsigned most);
 void step_do(struct transition transition);
-/** Somebody has not ended, and nothing but deaths can happen. */
+/** Whether a process has not ended, and nothing but deaths can happen. */
 bool step_is_stuck(const struct transition *list, unsigned count);
 /** Fail unless the model's invariant holds. */
 void step_check_invariant(void);
@@ -247,7 +249,7 @@ void views_plain(unsigned process, uint64_t at, uint64_t size_bytes, bool is_wri
 void views_after_race(const struct op *op, uint64_t value);
 /** A plain write that views_plain() was told of has been made. */
 void views_after_plain(unsigned process, uint64_t at, uint64_t size_bytes);
-/** Forget what nobody can read any more, and number anew. */
+/** Forget stores that no process can read any more, and number the others anew. */
 void views_normalise(void);
 void views_hash(uint64_t hash[2]);
 enum { VIEWS_MOST_BYTES = 128 << 10 };

@@ -119,8 +119,8 @@ static bool can_go_on(const struct list *list)
 }
 
 /*
- * Nobody else can go on. What changed while a process looked, before it yielded, it may have
- * missed: it looks once more. Then patience ends.
+ * No other process can go on. A process that yielded may have missed a change that came while
+ * it checked, so it checks once more. After that, waits time out.
  */
 static void list_last_resorts(struct list *list)
 {
@@ -199,7 +199,7 @@ static void go_on(unsigned process, bool was_written)
         reach_yield(process);
 }
 
-/* Something changed: who waits for just anything looks again. */
+/* Something changed: a process that waits for any change checks again. */
 static void tell_blocked(unsigned except)
 {
     for (unsigned p = 0; p < ex.model->process_count; p++) {
@@ -291,7 +291,9 @@ static void do_step(unsigned process, unsigned choice)
         break;
     case OP_YIELD:
         p->op.result = 1;
-        /* A write is seen after a finite time: who waits does not look at old values for ever.
+        /*
+         * A write becomes visible after a finite time: a process that waits does not read old
+         * values for ever.
          */
         if (ex.memory == MODEL_C11 && ++p->looks > MOST_LOOKS)
             views_catch_up(process);

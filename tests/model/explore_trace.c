@@ -68,7 +68,7 @@ const char *trace_place(const void *from, char *text, size_t size_bytes)
             *detail = 0;
         snprintf(text, size_bytes, "%.150s", line);
     }
-    if (fgets(line, sizeof line, pipe) != NULL) { /* who it was inlined in */
+    if (fgets(line, sizeof line, pipe) != NULL) { /* the function that it was inlined into */
         char *of = strstr(line, "(inlined by) ");
         line[strcspn(line, "\n")] = 0;
         size_t used = strlen(text);

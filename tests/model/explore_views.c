@@ -9,9 +9,10 @@
  *
  * Nouns: atomic (an address), message (a store to it), position (of a message in the atomic's
  * modification order), view (of each atomic, the last position known). A load reads any message
- * from the view on, and raises it. A message carries the view of who released it; to acquire it
- * is to know what is in it. A store goes anywhere behind the view, but not between a
- * read-modify-write and what that read.
+ * at or after the position in its process's view, and raises the view. A message carries the
+ * view of the process that released it; an acquire joins that view into the reader's. A store
+ * goes to any position after the view, but not between a read-modify-write and the message that
+ * this read.
  *
  * Sequentially consistent accesses and fences happen in the order in which they are explored,
  * which agrees with happens-before, as C17 7.17.3 has it. `order` holds, of each atomic, the
@@ -19,8 +20,9 @@
  * atomics. A release sequence is its head and the read-modify-writes after it, as from C++20
  * on: what C11 allows beyond that is not relied upon.
  *
- * Plain accesses of what several use must be ordered by happens-before: each process's have a
- * clock, and views carry the clocks that are known (Flanagan, Freund, "FastTrack", PLDI 2009).
+ * Plain accesses to bytes that several processes use must be ordered by happens-before: each
+ * process's have a clock, and views carry the clocks that are known (Flanagan, Freund,
+ * "FastTrack", PLDI 2009).
  *
  * Positions below what every living process knows are forgotten, and the others renumbered, so
  * that states which differ in the past alone are one.

@@ -20,7 +20,7 @@ struct cell {
 
 struct views {
     struct view now[PROCESSES], acquire[PROCESSES], release[PROCESSES], order;
-    bool has_told[PROCESSES]; /* somebody may know of its accesses up to its clock */
+    bool has_told[PROCESSES]; /* another process may know of its accesses up to its clock */
     uint32_t message_count;
     struct atomic atomic[ATOMICS];
     struct message message[MESSAGES];

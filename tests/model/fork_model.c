@@ -3,13 +3,14 @@
  * fork_model: fork().
  *
  * A parent with two blocks, one of them held twice, and an open object forks and then goes on;
- * the child sits down, uses what it was given, and gives it back; a third process reclaims
- * whoever dies. Any of the three may be killed before any of its steps (TN_MODEL_DEEP: any
- * two). fork() itself may fail, and so may the parent's taking of a seat for the child, when it
- * finds none. The child is a process that waits until the parent forked, and takes over a copy
- * of its private memory; the pipe between the two is a word that the kernel keeps.
+ * the child takes a seat, uses what it was given, and gives it back; a third process reclaims
+ * the seat of a process that dies. Any of the three may be killed before any of its steps
+ * (TN_MODEL_DEEP: any two). fork() itself may fail, and so may the parent's taking of a seat
+ * for the child, when it finds none. The child is a process that waits until the parent forked,
+ * and takes over a copy of its private memory; the pipe between the two is a word that the
+ * kernel keeps.
  *
- *   inherited       the parent gives all it has back while the child sits down
+ *   inherited       the parent gives all it has back while the child takes its seat
  *   all_taken       every seat is taken: the child runs without one
  */
 #include "fork.h"
@@ -210,7 +211,7 @@ static void begin(uint32_t seats)
 static void setup_inherited(void) { begin(3); }
 static void setup_all_taken(void) { begin(2); }
 
-/* Nobody's bit is left in an object that is not its own. */
+/* No process has a bit left in an object that it does not have open. */
 static void check_openers(void)
 {
     uint64_t openers = atomic_load(&tni_object_at(&tiny_segment, 0)->openers.word[0]);

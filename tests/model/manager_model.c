@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager_model: who becomes tenond, and who gets a name.
+ * manager_model: processes that become tenond, and names of domains.
  *
- * What these processes meet at is the kernel's: a lock file, a socket, /proc. So the steps are
- * written down here, each with the name of the function that takes it, and
+ * These processes meet in the kernel only: at a lock file, at a socket, in /proc. So this file
+ * describes the steps, each with the name of the function that takes it, and
  * the_steps_of_this_model_are_those_of_the_source looks for each name, and for the order of the
  * calls, in the source.
  *
- * Two processes become tenond whenever somebody starts one; two make a domain of one name and
- * register it. One tenond is killed, once, between what it does for a request and its answer.
- * TN_MODEL_DEEP: both register at once; a tenond is killed also before it listens, or it ends
- * in order when it looks after nothing; and one of the four is killed before any step.
+ * Two processes become tenond whenever a maker starts one; two makers make a domain of one name
+ * and register it. One tenond is killed, once, between what it does for a request and its
+ * answer. TN_MODEL_DEEP: both register at once; a tenond is killed also before it listens, or
+ * it ends in order when it manages no domain; and one of the four is killed before any step.
  */
 #include "harness/harness.h"
 #include "tiny.h"
@@ -20,7 +20,7 @@ enum { REPLY_NONE, REPLY_OK, REPLY_EXISTS };
 /* By its maker; header->runtime says so; and its maker was told that it has the name. */
 enum { IS_OPEN = 1, IS_MANAGED = 2, IS_NAMED = 4 };
 
-/* What the kernel keeps, and what is open; nobody's memory. */
+/* What the kernel keeps, and what is open: the memory of no process. */
 struct kernel {
     _Atomic uint32_t files;   /* the lock file: see below */
     _Atomic uint32_t sockets; /* {managers that serve:8, process + 1 that has the path:8} */
@@ -31,7 +31,7 @@ struct kernel {
 };
 static struct kernel *kernel;
 
-static bool *has_one_ended; /* private: no step of anybody */
+static bool *has_one_ended; /* private: reading it is no step of a process */
 
 static void setup(void)
 {
@@ -46,9 +46,9 @@ static uint32_t serving(uint32_t manager) { return 1u << (8 + manager); }
 static bool is_maker_alive(uint32_t maker) { return !model_is_dead(MANAGERS + maker); }
 
 /*
- * The lock file, in one word, as each call of the kernel's is one step: which inode has the
- * name, which each tenond has open, which it has locked; 4 bits each, 0 is none. An inode that
- * somebody has open is not made anew.
+ * The lock file, in one word, as each system call is one step: which inode has the name,
+ * which one each tenond has open, and which one it has locked; 4 bits each, 0 is none. An
+ * inode that a process has open is not used again.
  */
 enum { NAMED = 0, OPEN = 4, LOCKED = 12 };
 static uint32_t get(uint32_t files, uint32_t at) { return files >> at & 15; }
@@ -160,7 +160,7 @@ static void look(uint32_t *domains)
             *domains &= ~(1u << maker);
 }
 
-/* Nobody will ask any more. */
+/* No process will send a request any more. */
 static bool is_over(uint32_t control)
 {
     for (uint32_t maker = 0; maker < MAKERS; maker++)
@@ -253,7 +253,7 @@ static void run_manager(void)
         if (!atomic_compare_exchange_strong(&kernel->control, &control, control - 1))
             continue;
         if (!try_lock())
-            continue; /* another tenond looks after the folder: this one exits */
+            continue; /* another tenond has the folder: this one exits */
         if (!tenond_run())
             continue;
         change_files(NAMED, NAMED); /* tni_os_file_remove() */
@@ -261,7 +261,7 @@ static void run_manager(void)
     }
 }
 
-/* ---- who makes a domain ------------------------------------------------------------------ */
+/* ---- processes that make a domain -------------------------------------------------------- */
 
 static void start_tenond(void)
 {
@@ -270,7 +270,7 @@ static void start_tenond(void)
         atomic_compare_exchange_strong(&kernel->control, &control, control + 1);
 }
 
-/* One request. @return REPLY_NONE: nobody listens, or who did has gone without an answer */
+/* One request. @return REPLY_NONE: no tenond listens, or it ended without a reply */
 static uint32_t exchange(uint32_t maker, uint32_t connection)
 {
     uint32_t sockets = atomic_load(&kernel->sockets), listener = sockets & 0xff;

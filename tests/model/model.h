@@ -3,9 +3,9 @@
  * model: run the shipped source in every interleaving and with a kill before any step.
  *
  * The rooms of src/ are compiled a second time with -fsanitize=thread, and linked with a
- * runtime of ours in place of the sanitizer's: each access to shared memory, atomic or not,
- * with its memory order, is a call of the explorer. So a model explores the source itself, not
- * a description of it.
+ * runtime of this folder in place of the sanitizer's: each access to shared memory, atomic or
+ * not, with its memory order, is a call of the explorer. So a model explores the source itself,
+ * not a description of it.
  *
  * Nouns: process (a coroutine with private memory), world (all memory that the model has), step
  * (one access that others can see, by one process), state (the world, the stacks, and what the

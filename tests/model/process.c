@@ -7,9 +7,9 @@
 #include "fork.h"
 
 /*
- * What is recounted is named so that others wait, and orders nothing. For C11 each look at the
- * name may come too late, which makes many more states that differ in nothing else: nobody
- * names anything there.
+ * The header names the block that is recounted, so that other threads wait; the name orders
+ * nothing. In C11 each read of the name may return an old value, which makes many more states
+ * that differ in nothing else. So here no thread writes the name.
  */
 #if defined(MODEL_NOT_X86)
 void name_recounted_unexplored(struct tn_domain *domain, uint32_t id);

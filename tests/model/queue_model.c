@@ -4,15 +4,16 @@
  * domain.
  *
  * Producers push numbered messages into a ring of two slots, so that rounds come; consumers
- * take them until the producers are gone. Nobody sleeps here: see wait_model.c. With a kill,
- * whoever finds nothing to take reclaims the dead, as a survivor does, while the others go on.
+ * take them until the producers are gone. No process sleeps here: see wait_model.c. With a
+ * kill, a process that finds nothing to take reclaims the dead one, as a survivor does, while
+ * the others go on.
  *
- * What is noted beside (struct note) is no step, and tells at the end:
- *   each message that was pushed came to one consumer, once, or is still there;
- *   with a producer that died, its last one may have come or not;
- *   with a consumer that died, what it had taken comes again, or is dropped, by policy; only
- *     what it was just giving up (the slot about to be EMPTY) may be gone or not;
- *   nobody is given a message behind a later one of the same producer;
+ * Notes (struct note), which are no steps, show at the end:
+ *   each message that was pushed arrived at one consumer, once, or is still in the ring;
+ *   the last message of a producer that died may have arrived or not;
+ *   the message that a dead consumer had taken is delivered again, or dropped, by policy; only
+ *     a message that it was just releasing (the slot about to be EMPTY) may be gone or not;
+ *   no consumer gets a message after a later one of the same producer;
  *   every slot can be used again, and every count is right (tiny_check()).
  */
 #include "harness/harness.h"
@@ -99,7 +100,7 @@ static void setup(void)
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* What waits looks at the ring without a step, and comes back when there is something to do. */
+/* A waiter reads the ring without a step, and returns when there is something to do. */
 __attribute__((no_sanitize("thread"), noinline)) static bool has_slot(uint32_t state)
 {
     const struct tni_queue *q = tiny_queue(0);

@@ -2,10 +2,10 @@
 /*
  * reaper_model: reaper against reaper.
  *
- * Seats of processes that died before the model began, each at a bad moment; two survivors
- * reclaim them at the same time, and one of the two may be killed before any of its steps, so
- * that the other reclaims it as well, and what it was at. TN_MODEL_DEEP: three survivors, of
- * whom two are killed.
+ * Processes died before the model begins, each at a bad moment. Two survivors reclaim their
+ * seats at the same time, and one of the two may be killed before any of its steps; then the
+ * other reclaims that one too, and finishes its work. TN_MODEL_DEEP: three survivors, of which
+ * two are killed.
  *
  *   reclaimed_by_two      a seat with a hold, and an announce of a block that is no longer held
  *   reclaimed_at_once     two dead seats that announce one block
@@ -18,7 +18,7 @@
 #include "harness/harness.h"
 #include "tiny.h"
 
-/* Seats of the dead, behind those of the survivors. */
+/* The seats of dead processes come after those of the survivors. */
 static uint32_t survivors(void) { return tiny_is_deep() ? 3 : 2; }
 static uint32_t first_dead(void) { return survivors(); }
 static tni_block a_block(void) { return tiny_block(0); }

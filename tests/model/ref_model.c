@@ -3,7 +3,7 @@
  * ref_model: references of two blocks by three seats, with a death anywhere.
  *
  * Each scenario has two processes at work, one of which may be killed before any of its steps,
- * and a third that reclaims whoever died while the other goes on. After every step
+ * and a third that reclaims the dead one while the other goes on. After every step
  * count >= records; at the end the janitor reclaims what is left, and count = records.
  * Together they explore each function of ref.c that writes shared memory against each other and
  * against the recount:
@@ -16,9 +16,9 @@
  *   pinned              two uses of a ticket, pins, against its end, and the block's next life
  *   allocated           both take from two blocks, and free
  *   leased              a pin on a slot, its lease, and the end of it
- *   let_recount         one passes a block to and fro; who recounts it is not in motion with it
+ *   let_recount         one process passes a block to and fro while another recounts it
  *   threads_*           two threads of one process, and their count of local references: a move
- *                       beside a release, two moves, adoptions, a look whether it is held
+ *                       beside a release, two moves, adoptions, a check whether it is held
  *   recounted_*         a seat died with an announce before; the recount of its block against
  *                       moves of that block to and fro, with one death more
  */
@@ -100,7 +100,7 @@ static void push(tni_block block, bool move)
                   "there is room in the ring");
 }
 
-/* @return false: who was to push has died, or did before */
+/* @return false: the producer is dead */
 static bool pop(uint32_t producer, tni_block *ret_block)
 {
     struct tni_queue *q = tiny_queue(model_self());
@@ -420,7 +420,8 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_slot_is_filled_and_emptied, 600)
 }
 
 /*
- * In sequential consistency only: the look at the name is relaxed, and may be late elsewhere.
+ * In sequential consistency only: elsewhere the relaxed read of the name may return an old
+ * value.
  */
 static void to_and_fro(void)
 {

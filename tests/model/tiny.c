@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiny: see tiny.h. Counts records on its own, not by the code that it looks after.
+ * tiny: see tiny.h. It counts records with code of its own, not with the code that it checks.
  */
 #include "tiny.h"
 #include "harness/harness.h"
@@ -68,7 +68,9 @@ static uint64_t block_bytes(void) { return spec.slots > 2 ? 256 : 128; }
 
 static uint32_t all_blocks(void) { return spec.blocks + (spec.slots != 0); }
 
-/* What a block is matters to nobody's safety but for its generation, which check_mine() sees.
+/*
+ * The description of a block matters to no check but for its generation, which check_mine()
+ * checks.
  */
 static enum kind descs_are(void)
 {
@@ -369,7 +371,7 @@ void tiny_reclaim_all(void)
     } while (status < 0);
 }
 
-/* Somebody who is dead has a seat. */
+/* Whether a dead process has a seat. */
 static bool has_dead(void)
 {
     for (uint32_t seat = 0; seat < spec.seats; seat++) {
@@ -548,7 +550,7 @@ static void check_seat(uint32_t seat)
                           "a free seat holds nothing");
 }
 
-/* Local references and holds of who lives. */
+/* The local references and holds of a live process. */
 static void check_locals(uint32_t process)
 {
     const struct tn_domain *d = tiny_domains[process];
@@ -598,7 +600,9 @@ static void explore_in(const struct model *model, enum model_memory memory)
              (unsigned long long)result.steps, (unsigned long long)result.ends,
              (unsigned long long)result.killed);
     if (holds) {
-        /* What comes to no end was not checked: nobody got anywhere, or all turn in a circle.
+        /*
+         * A run that never ended was not checked: all processes were stuck, or went in a
+         * circle.
          */
         if (result.ends == 0 || (model->kills > 0 && result.killed == 0))
             fail_msg("%s, %s: no run%s came to an end", model->name, names[memory],

@@ -84,7 +84,7 @@ static inline bool tiny_take(struct tni_queue *queue, struct tni_thread *thread,
 
 /* ---- for scenarios ----------------------------------------------------------------------- */
 
-/** Wait until somebody has died, or all others have ended. @return whether somebody has died */
+/** Wait until a process has died, or all others have ended. @return whether one has died */
 bool tiny_await_death(void);
 /** Reclaim the processes that are dead now. */
 void tiny_reclaim_all(void);
@@ -101,8 +101,8 @@ uint64_t tiny_recounted(void);
 /** Check that count >= records and that no recorded block is FREE. For every step. */
 void tiny_invariant(void);
 /**
- * For check(): the janitor reclaims the dead. Then count = records, a block is FREE if and
- * only if both are 0, there is no announce and no claim, and each live process has the
+ * For check(): the janitor reclaims dead processes. Then count = records, a block is FREE if
+ * and only if both are 0, there is no announce and no claim, and each live process has the
  * references that it believes to have.
  */
 void tiny_check(void);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiny_os: what the models of the domain have for the room os, and for rooms that they do not
- * explore.
+ * tiny_os: what the models of the domain use in place of the room os, and of rooms that they
+ * do not explore.
  *
- * Process i is pid i + 1. Time stands still but for who waits: a process that yields, and finds
- * that nobody else can go on, has waited for a second. So whoever is patient for a while is
- * patient for as long as others get on.
+ * Process i is pid i + 1. Time passes only for a process that waits: when a process yields
+ * and no other can go on, it has waited for a second. So a process that has patience for some
+ * time has it for as long as others get on.
  */
 #include "tiny_os.h"
 
@@ -16,7 +16,10 @@ enum { FD_OF_PROCESS = 100, SECOND_NS = 1000 * 1000 * 1000 };
 
 static uint8_t *waited; /* private: how often each process has waited in vain */
 
-/* Who has the witness of each number: {dropped what it inherited:8, has taken it:8}. */
+/*
+ * The state of the witness of each number: {processes that dropped what they inherited:8,
+ * processes that took it:8}.
+ */
 enum { WITNESS_SEATS = 8, WITNESS_INCARNATIONS = 4, DROPPED = 8 };
 static _Atomic uint32_t *witnesses;
 
@@ -121,7 +124,7 @@ int tni_os_witness_take(int fd, uint64_t number, void **ret_witness)
     return 0;
 }
 
-/* Who forks says what its child inherits. */
+/* The forking process says what its child inherits. */
 void tni_os_witness_keep(void *witness) { (void)witness; }
 
 void tni_os_witness_drop(void *witness)

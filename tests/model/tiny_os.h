@@ -12,7 +12,7 @@ enum { TINY_DEAD_PID = 50 }; /* and above: of processes that ended before the mo
 /** @param has_slices whether a death may end a long sleep, as a slice of 100 ms does */
 void tiny_os_begin(bool has_slices);
 void tiny_heap_begin(void);
-/** Whether this pid is of nobody that lives. */
+/** Whether no live process has this pid. */
 bool tiny_os_is_dead(int32_t pid);
 /** Nothing was in the way of what this process has just done. */
 void tiny_os_calm(void);

@@ -2,13 +2,13 @@
 /*
  * wait_model: sleeping and waking, as shipped: src/wait, and the waits of src/object.
  *
- * Sleeps have no end of their own here: not the slices of 100 ms that a process has, and no
- * timeout. So a sleeper whose message is there, and whom nobody is going to wake, is found as
- * "all sleep". With a death, somebody reclaims the dead, and that is all that helps.
+ * A sleep ends only by a wake-up here: there are no slices of 100 ms, and no timeouts. So if a
+ * message is there and no process is going to wake the sleeper, the explorer finds "all sleep".
+ * After a death a process reclaims the dead one, and only that wakes the sleepers.
  *
  *   tokens        a counter, and the waits of tni_object_wait(): two waiters, two notifiers
- *   pops, pushes  tn_queue_push() and tn_queue_pop(), with LOOKING; for want of messages, and
- *                 for want of room
+ *   pops, pushes  tn_queue_push() and tn_queue_pop(), with LOOKING: waits for messages, and
+ *                 for room
  *   bells         tn_queue_wait_any(): pollers; and poll() of tn_domain_poll_fd(), which has
  *                 no slices
  */
@@ -23,7 +23,7 @@ struct scenario {
     unsigned slots;
     bool is_polled;   /* poppers wait for any of one queue, then pop */
     bool has_poll_fd; /* poppers poll the domain's descriptor whenever a pop finds nothing */
-    bool has_janitor; /* the last process reclaims who dies */
+    bool has_janitor; /* the last process reclaims processes that die */
 };
 static struct scenario scene;
 static uint8_t *popped;    /* private: how often each message was taken */

@@ -89,7 +89,7 @@ struct soak_ledger {
     _Atomic uint32_t round;
     _Atomic uint32_t parking, ending; /* flags */
     _Atomic uint32_t killer_rests;
-    _Atomic uint32_t news; /* moves when there is something for the conductor to look at */
+    _Atomic uint32_t news; /* changes when there is something for the conductor to check */
     _Atomic uint32_t lives, messages;
     int32_t conductor_pid;
     _Atomic int32_t server_pid;
@@ -161,7 +161,7 @@ void soak_fail(enum soak_promise promise, const char *format, ...)
 void soak_fail_status(enum soak_promise promise, const char *call, int status)
     __attribute__((noreturn));
 void soak_watch_crashes(void);
-/** The conductor has something to look at: somebody parked, rests, failed or ended. */
+/** Tell the conductor that a process parked, rests, failed or ended. */
 void soak_tell(void);
 /** Of each child that ends, this process and those that it forks tell. */
 void soak_tell_of_children(void);

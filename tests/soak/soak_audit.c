@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The audit of a round: everybody is parked and the dead are reclaimed, so that what the ledger
- * says must be what the domain has, to the last message, block, byte, file and descriptor.
+ * The audit of a round: all processes are parked and dead ones are reclaimed, so what the
+ * ledger says must be what the domain has, to the last message, block, byte, file and
+ * descriptor.
  */
 #include "soak.h"
 
@@ -16,10 +17,9 @@ enum { RECLAIM_S = 20, FIRST_SIGNALS = 2, MAX_TICKETS = 1 << 16 };
 #define QUOTA_BYTES     ((uint64_t)SOAK_QUOTA_MIB << 20)
 #define WATERMARK_BYTES (UINT64_C(4) << 20)
 
-/* ---- the dead are reclaimed ----------------------------------------------------------------
- */
+/* ---- dead processes are reclaimed -------------------------------------------------------- */
 
-/* @return a seat that is taken, and by nobody who lives; or TNI_NO_SEAT */
+/* @return a seat that is taken, and whose process is dead; or TNI_NO_SEAT */
 static uint32_t find_unreclaimed(void)
 {
     const struct tni_segment *s = &me.domain->segment;
@@ -325,7 +325,7 @@ void soak_audit_round(void)
     soak_count(SOAK_N_AUDITS, 1);
 }
 
-/* Everybody has left. */
+/* All processes have left. */
 void soak_audit_end(void)
 {
     reclaim_all();

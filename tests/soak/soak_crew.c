@@ -26,7 +26,7 @@ static const enum soak_role roles[SOAK_CREW] = {
 };
 
 static struct {
-    pid_t pid; /* 0: nobody */
+    pid_t pid; /* 0: none */
     tn_process *process;
 } crew[SOAK_CREW];
 static tn_forkserver *server;
@@ -82,7 +82,7 @@ static int serve(tn_domain *domain, uint32_t i)
     return status;
 }
 
-/* A plain fork: the seat comes with it, and nobody waits for a report. */
+/* A plain fork: the child gets a seat with it, and no process waits for a report. */
 static int fork_plainly(tn_domain *domain, uint32_t i)
 {
     pid_t pid = fork();
@@ -181,7 +181,10 @@ static void account(struct soak_slot *slot)
     atomic_store(&slot->pid, 0);
 }
 
-/* SIGPIPE: of a helper that starts tenond, and has nobody left to report to. */
+/*
+ * SIGPIPE of a helper process that starts tenond: the process that waited for its report is
+ * dead.
+ */
 static bool is_crash(int signal_number, bool is_crew)
 {
     return signal_number != SIGKILL && signal_number != SIGTERM &&
@@ -291,7 +294,7 @@ void soak_crew_watch(void)
 
 /* ---- parking ----------------------------------------------------------------------------- */
 
-/* 0: everybody is where they should be; else one who is not. */
+/* 0: all processes are where they should be; else the pid of one that is not. */
 static pid_t find_straggler(void)
 {
     pid_t tree[TREE];
@@ -312,7 +315,7 @@ static pid_t find_straggler(void)
     return 0;
 }
 
-/* Whoever rests has collected each child that it started. Not tenond: it does not rest. */
+/* A process that rests has collected each child that it started. tenond does not rest. */
 static void check_collected(void)
 {
     pid_t tree[TREE];

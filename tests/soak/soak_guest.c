@@ -177,7 +177,10 @@ static void park(void)
 {
     soak_do(SOAK_PARKED);
     while (atomic_load(&soak->parking) != 0) {
-        /* Anew: who was woken, and ran only in the next round's pause, parks for that one. */
+        /*
+         * Parked anew: a process that was woken, and ran only in the pause of the next round,
+         * parks for that round.
+         */
         atomic_store(&me.slot->parked, atomic_load(&soak->round));
         soak_tell();
         syscall(SYS_futex, &soak->parking, FUTEX_WAIT, 1, NULL, NULL, 0);

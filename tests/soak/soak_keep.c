@@ -112,7 +112,10 @@ static void use_permits(void)
     }
 }
 
-/* A semaphore that nobody owns: every up and down is counted, those cut short apart. */
+/*
+ * A semaphore without owners: every up and down is counted, those that a kill cut short
+ * apart.
+ */
 static void use_signal(void)
 {
     bool is_up = soak_chance(50);
@@ -139,7 +142,7 @@ static void use_events(void)
         judge("tn_event_clear", tn_event_clear(me.door));
 }
 
-/* ---- a barrier, made by whoever comes first ---------------------------------------------- */
+/* ---- a barrier, made by the first process that needs it ---------------------------------- */
 
 static tn_barrier *open_barrier(void)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The killer: a process that is no member. It finds its victims among all that descend from
- * the conductor, so that those in the middle of fork are found as well as tenond and the vault.
+ * The killer: a process that is no member. It finds its victims among all descendants of the
+ * conductor, so also those in the middle of fork, tenond and the vault.
  *
- * I1  A pid is opened as a pidfd, and then looked up again: no stranger is killed.
- * I2  Whoever it stopped, it continues or kills before it rests.
- * I3  A consumer in the middle of a pop is stopped first, and looked at from outside: if it
- *     has a slot TAKEN, or sleeps, it has no message in hand, and the account says so.
+ * I1  A pid is opened as a pidfd, and then checked again: no other process is killed.
+ * I2  The killer continues or kills each process that it stopped, before it rests.
+ * I3  A consumer in the middle of a pop is stopped first, and inspected: if it has a slot
+ * TAKEN,
+ *     or sleeps, it has no message in hand, and the account says so.
  */
 #include "soak.h"
 
@@ -183,7 +184,10 @@ static bool is_spared(enum soak_role role)
     return false;
 }
 
-/* Who was sent SIGKILL ends a little later: it is not sent again, and a rest waits for it. */
+/*
+ * A process that got SIGKILL ends a little later: it gets no second one, and a rest waits for
+ * it.
+ */
 static void remember(pid_t pid, int fd)
 {
     close(killed[killed_next].fd);
@@ -244,7 +248,7 @@ static pid_t some_process(void)
     return count > 0 ? tree[soak_below(count)] : 0;
 }
 
-/* Who reclaims somebody this moment; 0: nobody. */
+/* The pid of a process that reclaims another one at this moment; 0: none. */
 static pid_t find_reclaimer(void)
 {
     const struct tni_segment *s = &inspector->segment;
@@ -258,7 +262,7 @@ static pid_t find_reclaimer(void)
     return 0;
 }
 
-/* Whoever comes to reclaim the victim is the next one. */
+/* The process that begins to reclaim the victim is killed next. */
 static void kill_with_reclaimer(pid_t victim)
 {
     uint64_t end_ns = soak_now_ns() + hunt_ns;

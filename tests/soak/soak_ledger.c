@@ -96,7 +96,10 @@ void soak_do_at(enum soak_deed deed, uint32_t queue, uint32_t count)
 {
     if (me.slot == NULL)
         return;
-    /* Nothing is in hand while these change: what is accounted for goes by the deed. */
+    /*
+     * The process has nothing in hand while these change; what is accounted for depends on
+     * the deed.
+     */
     atomic_store(&me.slot->deed, SOAK_NOTHING);
     atomic_store(&me.slot->queue, queue);
     atomic_store(&me.slot->count, count);
@@ -167,7 +170,10 @@ void soak_tell_of_children(void)
     sigaction(SIGCHLD, &action, NULL);
 }
 
-/* Nobody tells of a seat that tenond reclaims, or of what ends below a program of exec. */
+/*
+ * No event tells that tenond reclaimed a seat, or that a process below a program of exec
+ * ended.
+ */
 void soak_await_news(void)
 {
     static uint32_t seen;

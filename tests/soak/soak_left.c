@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is left when nobody has anything: blocks, bytes, tables, files, descriptors. */
+/* What is left when no process has anything: blocks, bytes, tables, files, descriptors. */
 #include "soak.h"
 
 #include <dirent.h>
@@ -141,7 +141,7 @@ static void check_blocks(void)
     soak_checked(SOAK_ON_TABLES);
 }
 
-/* Nobody tells when tenond has closed what is over: wait as a survivor. */
+/* No event tells when tenond has closed deposits that are over: wait as a survivor. */
 static void check_descriptors(void)
 {
     uint64_t deadline_ns = soak_now_ns() + CLOSE_S * SOAK_S_NS;
@@ -173,7 +173,10 @@ static int count_file_block(const tn_block_entry *block, void *context)
     return 0;
 }
 
-/* Who ends a block removes its file first; tenond, which expires tickets, may be at it. */
+/*
+ * A process that ends a block removes its file first; tenond may be doing so for expired
+ * tickets.
+ */
 void soak_check_files(void)
 {
     uint32_t files = 0, blocks = 0;

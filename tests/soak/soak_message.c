@@ -271,7 +271,9 @@ static bool may_be_put_back(const struct soak_wire *wire)
     return false;
 }
 
-/* Whoever has it again after a death, or after it was given back, may have it late. */
+/*
+ * A message that is delivered again, after a death or after it was given back, may come late.
+ */
 static void check_order(const struct soak_wire *wire, uint32_t attempt)
 {
     if (me.slot == NULL || attempt > 0) /* the conductor drains when order is over */
@@ -378,6 +380,9 @@ void soak_judge_pop(int status, uint32_t queue)
         return;
     if (status != TN_ERR_NOT_FOUND)
         soak_fail_status(SOAK_ON_MESSAGES, "tn_queue_pop", status);
-    /* Whoever had its memory object was killed before another had it: docs/crash.md. */
+    /*
+     * The only process with its memory object was killed before another one had it:
+     * docs/crash.md.
+     */
     atomic_fetch_add(&soak->queues[queue].lost, 1);
 }

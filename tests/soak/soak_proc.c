@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes, as /proc has them: who descends from whom, states, names. */
+/* Processes, as /proc has them: parents, states, names. */
 #include "soak.h"
 
 #include <stdio.h>

@@ -98,7 +98,7 @@ static void end_tree(void)
     }
 }
 
-/* Once: what is found while this runs is no news. */
+/* Only once: what is found while this runs adds nothing. */
 void soak_report_failure(void)
 {
     static bool is_reporting;

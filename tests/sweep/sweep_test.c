@@ -56,8 +56,7 @@ static bool is_left_out(const struct crash_op *op, unsigned part)
 
 /*
  * `make test` tries few boundaries of each table, and other ones each time. Of few boundaries
- * most may stray: three of six did. The limit for strays applies only where a whole table is
- * swept.
+ * most may be strays: three of six were. The limit for strays applies only to a whole table.
  */
 static bool is_good(const struct sweep_row *row)
 {

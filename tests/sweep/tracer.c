@@ -123,8 +123,10 @@ static void follow(struct traced *t)
     ask(PTRACE_DETACH, t, 0, 0);
     t->pid = (pid_t)child;
     read_place(t);
-    /* A child that runs within 10 ms of its birth learns from its parent who it is, later it
-     * reads /proc: each is held for so long, so that all go the same way. */
+    /*
+     * A child that runs within 10 ms of its birth learns its identity from its parent; later
+     * it reads /proc. Each child is held for that long, so that all take the same path.
+     */
     usleep(11000);
 }
 

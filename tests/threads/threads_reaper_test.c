@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A child that is killed in the middle of its work is reclaimed by one thread, while the others
- * go on with the same queue, blocks and objects; and audits and inspectors look on.
+ * A child is killed in the middle of its work. One thread reclaims it while the other threads
+ * use the same queue, blocks and objects, and audits and inspectors run.
  *
- * The child works in a process of its own, which ThreadSanitizer does not see; it sees those
- * that repair what the child left, and those who use it meanwhile. So it cannot know either
- * that what one thread wrote was handed to the child and by the child to another thread: plain
- * bytes that come out of a queue are read unseen here. In the other tests they are seen.
+ * ThreadSanitizer does not see the child, which is another process. It sees the threads that
+ * repair what the child left, and those that use it meanwhile. It cannot know that bytes which
+ * one thread wrote went through the child to another thread; so this test reads the bytes of a
+ * message in a function that is not instrumented. The other tests instrument such reads.
  */
 #include <sched.h>
 #include <signal.h>

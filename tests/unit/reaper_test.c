@@ -295,7 +295,7 @@ TN_TEST_WITHIN(kills_at_any_moment_of_a_busy_domain_leave_nothing, 60)
     close_domain(c.w.domain);
 }
 
-/* ---- who is dead ------------------------------------------------------------------------- */
+/* ---- which processes are dead ------------------------------------------------------------ */
 
 TN_TEST(the_living_are_left_alone_and_the_dead_reclaimed)
 {
@@ -380,7 +380,7 @@ TN_TEST(a_seat_is_free_while_the_living_hold_up_the_recount)
     assert_int_equal(tni_reaper_reclaim_all(d), TN_ERR_TIMED_OUT);
     assert_int_equal(state_of(d, 2), TNI_SEAT_FREE);
     assert_int_equal(tni_word_count(atomic_load(tni_word_at(&d->segment, held.block))), 3);
-    /* The suspect is anybody's: a child may go on with it. */
+    /* The suspect does not belong to the recoverer: a child may repair it. */
     struct work w = {.domain = d};
     tnt_signal(&held.go);
     tnt_await(&held.ready);
@@ -465,7 +465,7 @@ TN_TEST(a_reused_seat_number_is_not_the_reclaimer_that_died_in_it)
     uint64_t word = atomic_load(&entry->word);
     atomic_store(&tni_seat_at(&d->segment, 2)->word, tni_seat_word(7, TNI_SEAT_FREE, 0));
     atomic_store(&entry->word, tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, 2));
-    pid_t other = tnt_fork(hold_until_told, &held); /* sits in seat 2 now, alive */
+    pid_t other = tnt_fork(hold_until_told, &held); /* has seat 2 now, and is alive */
     tnt_await(&held.ready);
     assert_int_equal(state_of(d, 2), TNI_SEAT_ALIVE);
     assert_int_equal(tni_reaper_reclaim(d, 1), 1);
@@ -516,7 +516,7 @@ TN_TEST(a_waiter_reclaims_the_dead_where_there_is_no_tenond)
     pid_t child = tnt_fork(hold_until_told, &held);
     tnt_await(&held.ready);
     tnt_kill(child);
-    /* Nobody notifies this word: the slices of the wait must do it. */
+    /* No thread notifies this word, so each slice of the wait must check again. */
     _Atomic uint32_t word = 0;
     while (live_blocks(d) != 0)
         tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_until_ns(150)});

@@ -86,7 +86,7 @@ static inline uint32_t seats_taken(const struct tn_domain *d)
     return tnt_members(&d->segment, 1);
 }
 
-/* Nobody else is alive, so nothing may be in the way. */
+/* No other member is alive, so nothing may delay this. */
 static inline void reclaim_all(struct tn_domain *d) { TN_CHECK_OK(tni_reaper_reclaim_all(d)); }
 
 static inline tni_block alloc_block(struct tn_domain *d, uint64_t bytes, uint8_t kind)
@@ -269,7 +269,7 @@ static inline int work(void *argument)
     return 0;
 }
 
-/* A first look at everything, so that pages and frontiers are where they stay. */
+/* Read everything once, so that pages and frontiers do not change afterwards. */
 static inline uint32_t warm_up(struct work *w)
 {
     tnt_wait_ok(tnt_fork(work, w));

@@ -601,7 +601,7 @@ TN_TEST(many_tensors_of_an_arena_take_one_mapping_and_one_descriptor)
         TN_CHECK_OK(tn_queue_push_tensor(readers.queue, tensors[i], 0, TN_NOW));
     }
     tnt_wait_ok(pid);
-    uint32_t reaped; /* who was killed for writing held them all */
+    uint32_t reaped; /* the process killed for writing held them all */
     TN_CHECK_OK(tn_domain_reap(d, &reaped));
     for (int i = 0; i < MANY; i++) {
         assert_true(tni_alloc_outside_bytes(&d->segment) > MANY * 64);

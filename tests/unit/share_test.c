@@ -57,7 +57,7 @@ static struct handle export_uses(tn_tensor *tensor, uint32_t uses, uint64_t life
     return h;
 }
 
-/* A handle of a tensor that nobody holds any more but its ticket. */
+/* Export a tensor, and release it: only the ticket holds it then. */
 static struct handle export_only(tn_domain *domain, uint32_t uses, uint64_t lifetime_ns)
 {
     tn_tensor *tensor = make_tensor(domain);
@@ -242,7 +242,7 @@ static void seal(struct handle *h)
     memcpy(h->bytes + h->used - sizeof hash, &hash, sizeof hash);
 }
 
-/* Whoever forges the checksum too gets no further. */
+/* A forged handle with a right checksum is refused as well. */
 TN_TEST(a_forged_handle_is_refused_whatever_it_says_and_costs_no_use)
 {
     tn_domain *domain = open_domain(0);
@@ -658,8 +658,8 @@ TN_TEST_WITHIN(a_death_at_any_point_of_a_ticket_is_repaired_by_a_reap, 120)
             close_clean(domain);
         }
         /*
-         * "ref_freed" and the like lie on paths that not every build takes; ours must be
-         * reached.
+         * "ref_freed" and others lie on paths that not every build takes. The points of this
+         * room must be reached.
          */
         if (strncmp(points[p], "ticket_", 7) == 0)
             assert_true(passing > 2);

@@ -9,7 +9,7 @@ static int meet_often(void *argument)
     for (uint32_t i = 0; i < MEETINGS; i++) {
         if (TN_CHECK_OK(tn_barrier_wait(argument, tnt_deadline(20000))) == 1)
             atomic_fetch_add(&board->firsts, 1);
-        /* Nobody is two meetings ahead. */
+        /* No party is two meetings ahead of another. */
         uint32_t before = atomic_fetch_add(&board->count, 1);
         TN_CHECK(before / CHILDREN <= i && before < CHILDREN * (i + 1));
     }
@@ -163,7 +163,7 @@ TN_TEST(a_barrier_goes_on_wherever_a_party_or_its_reaper_is_killed)
     assert_int_equal((int)(intptr_t)result, 0);
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_barrier_reset(barrier));
-    /* The first to come dies, then who reclaims it. */
+    /* The first party to arrive dies, then the recoverer that reclaims it. */
     for (uint32_t i = 0; i < TNI_COUNT(reaper_points); i++) {
         assert_true(tnt_kill_at("barrier_arrived", 1, wait_at_barrier, barrier));
         assert_true(tnt_kill_at(reaper_points[i], 1, reap_as_a_stranger, barrier));

@@ -107,7 +107,8 @@ TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
     tnt_wait_ok(tnt_fork(take_one_and_end, semaphore));
     assert_int_equal(tn_semaphore_count(semaphore), 0);
-    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID); /* it is not ours */
+    assert_int_equal(tn_semaphore_release(semaphore),
+                     TN_ERR_INVALID); /* this process has no permit */
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_FOREVER));
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_TIMED_OUT);
@@ -224,7 +225,8 @@ TN_TEST(no_permit_is_lost_or_made_wherever_a_recoverer_is_killed)
         assert_true(tnt_kill_at("semaphore_taken", 2, acquire_and_release, semaphore));
         assert_int_equal(tn_semaphore_count(semaphore), 1);
         assert_true(tnt_kill_at(points[i], 1, reap_as_a_stranger, semaphore));
-        assert_true(reclaim() >= 1); /* the reaper, and whom it had not reclaimed */
+        assert_true(reclaim() >=
+                    1); /* the dead recoverer, and the seat that it had not reclaimed */
         assert_int_equal(tn_semaphore_count(semaphore), 3);
     }
     tn_object_close(semaphore);

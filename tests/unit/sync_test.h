@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of events, semaphores, locks, conditions and barriers share. Domains are put
- * together from the rooms, so that nothing but the test reclaims the dead.
+ * together from the rooms, so that only the test reclaims dead processes.
  */
 #ifndef TENON_TESTS_SYNC_TEST_H
 #define TENON_TESTS_SYNC_TEST_H
@@ -64,7 +64,7 @@ static inline void finish(void)
     munmap(board, sizeof *board);
 }
 
-/* Reclaim all that are dead now; nobody alive is in the way for long. */
+/* Reclaim all processes that are dead now; no live process blocks this for long. */
 static inline uint32_t reclaim(void)
 {
     int reclaimed;
@@ -101,7 +101,7 @@ static inline int stay(void *argument)
     return 0;
 }
 
-/* A child that has not the object open, and reclaims the dead. */
+/* A child that does not have the object open reclaims dead processes. */
 static inline int reap_as_a_stranger(void *handle)
 {
     tn_object_close(handle);

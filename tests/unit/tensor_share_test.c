@@ -479,7 +479,7 @@ static int share_in_child(void *argument)
     return 0;
 }
 
-/* The dead child's seat is the only one besides ours. */
+/* Only this process and the dead child have a seat. */
 static void assert_row_gives_all_back(tn_domain *domain)
 {
     uint32_t seat = 1;

@@ -45,7 +45,7 @@ static void wait_for(_Atomic uint32_t *word, bool (*attempt)(void))
         if (attempt())
             return;
         int status = tni_os_wait(word, seen, tni_os_now_ns() + 2 * SECOND_NS);
-        /* A lost wake-up: the condition is true, but nobody woke this thread for 2 s. */
+        /* A lost wake-up: the condition is true, but no thread woke this one for 2 s. */
         if (status == TN_ERR_TIMED_OUT && attempt()) {
             atomic_fetch_add(&lost, 1);
             return;
