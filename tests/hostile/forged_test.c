@@ -95,7 +95,7 @@ static void expect_queue(tn_domain *d, uint64_t claim)
     assert_in_range(ms_since(begun_ns), 0, MOST_MS);
 }
 
-TN_TEST(a_claim_on_names_that_nobody_has_is_taken_over)
+TN_TEST(a_claim_on_names_without_an_owner_is_taken_over)
 {
     tn_domain *d = tnt_domain(&small);
     expect_queue(d, UINT64_C(0x123456789abcdef0));

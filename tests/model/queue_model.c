@@ -456,7 +456,7 @@ TN_TEST_WITHIN(a_queue_of_leases_loses_nothing_when_one_dies, 3600)
                               .gives_back = true});
 }
 
-TN_TEST_WITHIN(a_lease_of_the_dead_comes_to_another, 3600)
+TN_TEST_WITHIN(a_lease_of_a_dead_consumer_goes_to_another_one, 3600)
 {
     explore("1 x 2, leases, a death", 1,
             (struct scenario){.producers = 1,

@@ -118,7 +118,7 @@ static void setup_apart_taken_over(void)
     atomic_store(&records->count, 1);
     atomic_store(tni_word_at(&tiny_segment, b_block()), tni_word_next(0, TNI_BLOCK_ALLOC, 1));
 }
-TN_TEST_WITHIN(a_message_block_that_the_dead_took_apart_is_taken_apart_once, 600)
+TN_TEST_WITHIN(a_message_block_of_a_dead_consumer_is_taken_apart_once, 600)
 {
     explore("apart_taken_over", setup_apart_taken_over, check_nothing_left);
 }
@@ -164,7 +164,7 @@ static void check_redelivered(void)
                       atomic_load(&queue->death[TNI_SIDE_CONSUMER]) >> 32 != 0,
                   "the death is noted on both sides");
 }
-TN_TEST_WITHIN(slots_of_the_dead_are_reclaimed_by_two_of_whom_one_is_killed, 600)
+TN_TEST_WITHIN(two_reclaim_slots_of_a_dead_process_and_one_is_killed, 600)
 {
     explore("slots_reclaimed", setup_slots_reclaimed, check_redelivered);
 }

@@ -344,7 +344,7 @@ TN_TEST(what_a_kill_of_everything_left_goes_with_gc_which_names_it)
     munmap(world, sizeof *world);
 }
 
-TN_TEST(gc_leaves_a_file_to_its_holder_by_path_who_removes_it)
+TN_TEST(gc_leaves_a_file_to_its_holder_by_path_which_removes_it)
 {
     struct world *world = begin_a_world();
     tn_tensor *t = NULL;

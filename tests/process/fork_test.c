@@ -160,7 +160,7 @@ static int fork_and_report(void *argument)
     return 1; /* its parent is killed before it gets here */
 }
 
-TN_TEST(a_late_child_without_a_witness_takes_nobodys_seat)
+TN_TEST(a_late_child_without_a_witness_takes_no_seat_of_another)
 {
     setenv("TENON_FORCE_FALLBACK", "witness", 1);
     struct tnt_signal check = tnt_signal_open();

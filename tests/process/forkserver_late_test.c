@@ -210,7 +210,7 @@ static void fork_and_die_at_a_look(tn_domain *domain, tn_forkserver *server,
     close_domain(domain);
 }
 
-TN_TEST(a_server_that_forks_and_dies_at_a_look_loses_no_child)
+TN_TEST(a_server_that_forks_and_dies_loses_no_child)
 {
     tn_domain *domain = open_domain(8);
     runs = tnt_signal_open();
@@ -218,7 +218,7 @@ TN_TEST(a_server_that_forks_and_dies_at_a_look_loses_no_child)
 }
 
 #if defined(TN_KILL_POINTS)
-TN_TEST(a_server_that_dies_unanswered_at_a_look_loses_no_child)
+TN_TEST(a_server_that_dies_before_it_answers_loses_no_child)
 {
     tn_domain *domain = open_domain(8);
     runs = tnt_signal_open();

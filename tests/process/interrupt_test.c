@@ -720,7 +720,7 @@ TN_TEST(the_hook_may_use_the_domain_and_what_is_waited_for)
     finish();
 }
 
-TN_TEST(a_call_that_does_not_wait_asks_nobody)
+TN_TEST(a_call_that_does_not_wait_calls_no_hook)
 {
     begin();
     open_queues();

@@ -163,7 +163,7 @@ TN_TEST(the_first_domain_starts_tenond_in_a_session_of_its_own)
     tn_domain_close(d);
 }
 
-TN_TEST(tenond_reclaims_a_killed_member_and_nobody_has_to_ask)
+TN_TEST(tenond_reclaims_a_killed_member_without_being_asked)
 {
     tn_domain *d = create("d");
     struct member member = open_member(d, 100);
@@ -622,7 +622,7 @@ static struct tni_request make_request(uint32_t verb, const char *name)
     return request;
 }
 
-TN_TEST(packets_that_make_no_sense_are_refused_and_harm_nobody)
+TN_TEST(packets_that_make_no_sense_are_refused_without_harm)
 {
     tn_domain *d = create("d");
     int32_t pid = manager_pid(d);

@@ -85,7 +85,7 @@ static int hold_memory_until_somebody_waits(void *argument)
 /* ---- sleeping ---------------------------------------------------------------------------- */
 
 /* What it gives back at its beginning and its end may be what others wait for. */
-TN_TEST(a_wait_for_memory_wakes_nobody_while_it_lasts)
+TN_TEST(a_wait_for_memory_wakes_no_other_process)
 {
     tn_tensor *held, *t;
     begin();
@@ -494,7 +494,7 @@ static void end_noise(struct noise *noise)
     TN_CHECK(pthread_join(noise->thread, NULL) == 0);
 }
 
-TN_TEST(a_wait_for_memory_that_is_woken_on_and_on_reclaims_the_dead)
+TN_TEST(a_wait_for_memory_that_is_woken_often_reclaims_dead_seats)
 {
     for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
         tn_tensor *t;

@@ -579,7 +579,7 @@ static int look_without_descriptors(void *argument)
     return 0;
 }
 
-TN_TEST(a_member_that_lost_its_descriptors_judges_nobody_dead)
+TN_TEST(a_member_without_descriptors_takes_no_other_for_dead)
 {
     struct meeting *m = open_meeting(&spaces[0], &spaces[0]);
     m->member.run = be_a_member;

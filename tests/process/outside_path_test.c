@@ -221,7 +221,7 @@ static int hold_all_until_killed(void *argument)
     return 1;
 }
 
-TN_TEST(a_file_has_63_holders_and_reuses_entries_of_the_dead)
+TN_TEST(a_file_has_63_holders_and_reuses_entries_of_dead_ones)
 {
     struct stranger *s = open_stranger();
     tn_domain *d = make_domain();

@@ -591,7 +591,7 @@ TN_TEST(a_read_only_descriptor_does_not_write_for_the_same_user)
     tn_domain_close(d);
 }
 
-TN_TEST(nobody_but_the_creator_writes_what_is_written_once)
+TN_TEST(only_the_maker_writes_a_write_once_storage)
 {
     uint32_t flags[] = {0, TN_SEND_READ_ONLY};
     for (size_t i = 0; i < TNI_COUNT(flags); i++) {

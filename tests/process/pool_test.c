@@ -177,7 +177,7 @@ TN_TEST(submitting_more_than_fits_goes_on_while_workers_work)
 }
 
 /* More bytes than the domain has room for. */
-TN_TEST(results_that_nobody_fetches_take_no_room_from_jobs)
+TN_TEST(unfetched_results_take_no_room_from_jobs)
 {
     enum { JOBS = 100, BYTES = 1 << 20 };
     tn_pool_options options = pool_options(2);

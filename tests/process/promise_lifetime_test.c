@@ -125,7 +125,7 @@ EACH_STRATEGY(memory_comes_back_when_the_last_reader_lets_go)
     finish();
 }
 
-EACH_STRATEGY(a_message_that_nobody_reads_goes_with_its_queue)
+EACH_STRATEGY(an_unread_message_ends_with_its_queue)
 {
     begin_with_quota(strategy, 32 * MIB);
     push(await_room_for(20 * MIB));
@@ -216,7 +216,7 @@ EACH_STRATEGY(sharing_goes_on_when_tenond_is_killed)
 }
 
 /* Nothing of tenon's lies there. */
-TN_TEST(a_long_tmpdir_harms_nobody)
+TN_TEST(a_long_tmpdir_is_no_error)
 {
     char folder[400];
     memset(folder, 'x', sizeof folder);

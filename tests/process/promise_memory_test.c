@@ -187,7 +187,7 @@ static int read_and_drop(void *argument)
     return 0;
 }
 
-TN_TEST(a_name_that_somebody_else_removed_harms_nobody)
+TN_TEST(a_name_that_another_program_removed_is_no_error)
 {
     begin("file_system");
     tn_tensor *known = numbers(4, 5), *lost = numbers(4, 6), *t = NULL;
@@ -231,7 +231,7 @@ static uint64_t committed_bytes(void)
     return bytes;
 }
 
-TN_TEST_WITHIN(tenond_gives_free_memory_back_that_nobody_uses, 60)
+TN_TEST_WITHIN(tenond_gives_unused_free_memory_back, 60)
 {
     enum { MOST_S = 11, SLACK_S = 20 };
     tn_tensor *t;

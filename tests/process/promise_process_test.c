@@ -218,7 +218,7 @@ static int pop_one(void *argument)
 }
 
 /* In other queues it would die with the lock; here there is none. */
-TN_TEST(a_process_killed_anywhere_inside_push_or_pop_stops_nobody)
+TN_TEST(a_process_killed_inside_push_or_pop_blocks_no_other)
 {
     static const char *const in_push[] = {"push_claimed", "push_lent", "push_full",
                                           "push_tail_passed"};
@@ -262,7 +262,7 @@ static int lock_and_hang(void *argument)
     return hang();
 }
 
-TN_TEST(a_killed_lock_holder_stops_nobody)
+TN_TEST(a_killed_lock_owner_blocks_no_other_process)
 {
     struct locked locked = {.has_it = tnt_signal_open()};
     begin("arena");
@@ -369,7 +369,7 @@ static int start_unrelated(void *argument)
     _exit(1);
 }
 
-TN_TEST(a_program_that_nobody_here_started_attaches_by_name)
+TN_TEST(a_program_of_another_parent_attaches_by_name)
 {
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 64 * MIB};
     char path[256];
@@ -434,7 +434,7 @@ static int hold_one(void *argument)
     return hang();
 }
 
-EACH_STRATEGY(who_holds_what_and_how_much_can_be_asked)
+EACH_STRATEGY(each_holder_and_what_it_holds_can_be_listed)
 {
     struct tnt_signal ready = tnt_signal_open();
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 64 * MIB};
@@ -632,7 +632,7 @@ static int be_second(void *p)
 }
 static int be_third(void *p) { return be_stage(p, ((struct pipeline *)p)->second, NULL); }
 
-EACH_STRATEGY(a_chain_of_processes_goes_on_whoever_of_it_is_killed)
+EACH_STRATEGY(a_chain_of_processes_goes_on_when_one_of_them_is_killed)
 {
     tnt_child_fn *const stages[] = {be_first, be_second, be_third};
     struct pipeline p = {.received = tnt_signal_open()};

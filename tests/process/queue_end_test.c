@@ -238,7 +238,7 @@ static int lease_and_return(void *argument)
     return 0;
 }
 
-TN_TEST(a_death_is_no_news_while_a_message_may_come_back)
+TN_TEST(no_death_is_reported_while_a_message_may_come_back)
 {
     struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
     tn_message m;
@@ -310,7 +310,7 @@ TN_TEST(ending_the_last_message_of_a_dead_process_wakes_the_others)
     expect_a_wake(TN_QUEUE_REDELIVER, take_and_finish);
 }
 
-TN_TEST(a_message_of_the_dead_comes_again_before_their_death)
+TN_TEST(a_dead_consumers_message_returns_before_its_death_is_told)
 {
     struct tnt_signal is_taken = tnt_signal_open();
     tn_message m;
@@ -381,7 +381,7 @@ static int close_and_reap(void *unused)
     return 0;
 }
 
-TN_TEST(a_death_is_told_though_its_reaper_is_killed_beside_it)
+TN_TEST(a_death_is_reported_though_its_recoverer_is_killed)
 {
     for (uint32_t role = TN_PRODUCER; role <= TN_CONSUMER; role <<= 1) {
         tn_message m;

@@ -160,7 +160,7 @@ TN_TEST(a_full_queue_times_out_and_an_empty_one_too)
     finish();
 }
 
-TN_TEST(a_look_at_several_queues_in_vain_has_a_detail_of_its_own)
+TN_TEST(a_check_of_several_empty_queues_has_its_own_detail)
 {
     begin(4, 0);
     assert_int_equal(tn_queue_attach(q, 0), TN_ERR_INVALID);
@@ -509,7 +509,7 @@ TN_TEST(push_to_a_full_queue_ends_when_the_last_consumer_dies)
 }
 
 /* It is told once, to a call that has nothing else to say. */
-TN_TEST(pop_many_leaves_the_news_of_a_death_to_the_next_call)
+TN_TEST(pop_many_leaves_the_report_of_a_death_to_the_next_call)
 {
     tn_message m[4];
     begin(8, 0);
@@ -531,7 +531,7 @@ static int pop_two_and_die(void *argument)
     return 0;
 }
 
-TN_TEST(push_many_leaves_the_news_of_a_death_to_the_next_call)
+TN_TEST(push_many_leaves_the_report_of_a_death_to_the_next_call)
 {
     const tn_message m[4] = {{.bytes = "a", .size_bytes = 1},
                              {.bytes = "b", .size_bytes = 1},

@@ -384,7 +384,7 @@ static int close_and_reap(void *argument)
     return 0;
 }
 
-TN_TEST(a_poll_hears_of_a_death_though_its_reaper_was_killed)
+TN_TEST(a_poll_reports_a_death_though_its_recoverer_was_killed)
 {
     tn_message m;
     struct pollfd p = {.events = POLLIN};
@@ -438,7 +438,7 @@ static int watch_and_be_killed(void *argument)
     return 0;
 }
 
-TN_TEST(the_bell_of_a_dead_process_keeps_nobody_from_pushing)
+TN_TEST(the_bell_of_a_dead_process_blocks_no_push)
 {
     begin(4, 0);
     assert_true(tnt_kill_at("bell_named", 1, watch_and_be_killed, NULL));
@@ -572,7 +572,7 @@ TN_TEST(a_message_reaches_a_sleeper_though_its_waker_was_killed)
     finish();
 }
 
-TN_TEST(reclaiming_the_one_that_looked_takes_its_word_back)
+TN_TEST(reclaiming_a_process_that_was_looking_clears_looking)
 {
     begin(4, 0);
     const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;

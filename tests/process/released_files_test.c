@@ -163,7 +163,7 @@ TN_TEST(gc_removes_a_released_file_whose_last_holder_was_killed)
     close_holder(h);
 }
 
-TN_TEST(a_waiting_member_removes_a_file_that_was_let_go)
+TN_TEST(a_waiting_member_removes_the_file_of_an_ended_storage)
 {
     struct holder *h = open_holder();
     let_one_go(h, without_tenond);

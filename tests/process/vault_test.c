@@ -109,7 +109,7 @@ TN_TEST(the_next_tenond_has_what_the_killed_one_had)
     finish();
 }
 
-TN_TEST(the_next_tenond_comes_though_nobody_waits_for_it)
+TN_TEST(a_dead_tenond_is_replaced_though_no_member_waits)
 {
     begin();
     leave_in_queue(1);
@@ -470,7 +470,7 @@ TN_TEST(a_deposit_not_yet_in_the_vault_survives_a_kill_of_tenond)
 {
     die_at("tenond_deposit_kept", 2);
 }
-TN_TEST(a_tenond_killed_before_anybody_has_its_deposit_costs_nothing)
+TN_TEST(a_tenond_killed_before_it_has_a_deposit_costs_nothing)
 {
     die_at("tenond_deposit_named", 2);
 }
@@ -662,7 +662,7 @@ static int connect_to_vault(void)
     return fd;
 }
 
-TN_TEST(a_client_that_sends_nonsense_to_the_vault_harms_nobody)
+TN_TEST(a_client_that_sends_nonsense_does_not_harm_the_vault)
 {
     begin();
     enum { OTHERS = 20 };

@@ -200,7 +200,7 @@ static int make_all_objects(void *argument)
     return hang();
 }
 
-TN_TEST(objects_of_the_dead_make_room_before_full_is_said)
+TN_TEST(objects_of_dead_processes_are_freed_before_full_is_returned)
 {
     tn_event *event = NULL;
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
@@ -240,7 +240,7 @@ static int take_all_blocks(void *argument)
     return hang();
 }
 
-TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
+TN_TEST(blocks_of_dead_processes_are_freed_before_full_is_returned)
 {
     tn_tensor *t = NULL;
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .blocks = BLOCKS});
@@ -513,7 +513,7 @@ static void fill_seats_with_dead(void)
     assert_int_equal(tni_process_count_dead(&d->segment), SEATS - 1);
 }
 
-TN_TEST(a_fork_reclaims_the_dead_when_every_seat_is_taken)
+TN_TEST(a_fork_reclaims_dead_seats_when_every_seat_is_taken)
 {
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
     for (int i = 0; i < FORKS; i++)
@@ -611,7 +611,7 @@ TN_TEST(a_join_waits_for_a_seat_unless_all_were_alive_at_once)
     finish();
 }
 
-TN_TEST(an_exec_reclaims_the_dead_when_every_seat_is_taken)
+TN_TEST(an_exec_reclaims_dead_seats_when_every_seat_is_taken)
 {
     const char *const argv[] = {"true", NULL};
     tn_process *process = NULL;

@@ -218,7 +218,7 @@ def test_put_refuses_what_is_larger_than_the_quota(domain, queue):
     domain.set_quota(1 << 30)
 
 
-def test_who_ends_gives_up_what_is_larger_than_the_quota(domain, queue):
+def test_a_process_that_ends_gives_up_what_exceeds_the_quota(domain, queue):
     backlog = _core.Backlog(queue, permits(domain))
     for value in [*range(ROOM), b"x" * (16 << 20), "last"]:
         backlog.put(value)
@@ -230,7 +230,7 @@ def test_who_ends_gives_up_what_is_larger_than_the_quota(domain, queue):
     domain.set_quota(1 << 30)
 
 
-def test_who_ends_alone_gives_up_what_there_is_no_memory_for(domain, queue):
+def test_a_process_that_ends_alone_gives_up_what_has_no_memory(domain, queue):
     backlog = _core.Backlog(queue, permits(domain))
     for value in [*range(ROOM), b"x" * (6 << 20), b"x" * (6 << 20), "last"]:
         backlog.put(value)

@@ -199,7 +199,7 @@ def say_and(do, ready, queue):
 
 
 @pytest.mark.parametrize("do", ["get", "put"])
-def test_who_is_killed_in_a_wait_for_a_queue_stops_nobody(context, do):
+def test_a_process_killed_in_a_wait_for_a_queue_blocks_no_other(context, do):
     queue, ready = context.Queue(1), context.Event()
     if do == "put":
         queue.put("first")
@@ -219,7 +219,7 @@ def put_all_and_end(queue):
     queue.put(make_all(6))
 
 
-def test_a_producer_may_end_before_anybody_consumes(context):
+def test_a_producer_may_end_before_any_consumer_starts(context):
     before, queue = storages(), context.Queue()
     process = context.Process(target=put_all_and_end, args=(queue,))
     process.start()
@@ -230,7 +230,7 @@ def test_a_producer_may_end_before_anybody_consumes(context):
     queue.close()
 
 
-def test_a_producer_may_end_though_nobody_replaced_tenond():
+def test_a_producer_may_end_while_no_tenond_runs():
     """Nobody waits between the kill and the put, so that no survivor starts another."""
     before, queue = storages(), FORK.Queue()
     kill_tenond()

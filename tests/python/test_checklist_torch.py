@@ -399,7 +399,7 @@ def keep_from(queue, name):
 
 
 @pytest.mark.parametrize("chain", list(itertools.permutations(METHODS)), ids="-".join)
-def test_a_tensor_is_passed_on_along_processes_that_let_go_of_it(peers, strategy, chain):
+def test_a_tensor_is_passed_on_by_processes_that_release_it(peers, strategy, chain):
     tensor, queue = torch.zeros(3), mp.SimpleQueue()
     queue.put(tensor)
     address = base(tensor)
@@ -430,7 +430,7 @@ def test_one_tensor_that_is_sent_often_is_one_block(peer, strategy):
     queue.close()
 
 
-def test_a_message_that_nobody_reads_gives_the_memory_back(peer, strategy):
+def test_an_unread_message_gives_the_memory_back(peer, strategy):
     before = tenon.inspect().live_bytes
     queue = peer.context.SimpleQueue()
     peer.ask(put_ones, queue, 1 << 18)

@@ -387,7 +387,7 @@ def test_a_thread_that_waits_lets_others_run(queue):
     assert got == ["late"]
 
 
-def test_closing_a_queue_that_another_thread_waits_in_harms_nobody(domain):
+def test_a_queue_can_be_closed_while_another_thread_waits_in_it(domain):
     queue = _core.Queue.create(domain)
     got, waits = [], threading.Event()
 

@@ -30,7 +30,7 @@ def put_when_told(target, told):
 
 
 @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "JoinableQueue"])
-def test_a_killed_producer_is_no_news_while_another_one_lives(context, kind):
+def test_no_death_is_reported_while_another_producer_lives(context, kind):
     source = getattr(context, kind)()
     at_it, told = context.Event(), context.Event()
     killed = context.Process(target=put_once_and_stay, args=(source, at_it))

@@ -433,7 +433,7 @@ def start_another(method, barrier, depth):
 
 
 @pytest.mark.parametrize("daemon", [False, True], ids=["child", "daemon"])
-def test_who_ends_well_leaves_no_place_in_a_barrier(context, daemon):
+def test_a_process_that_ends_well_leaves_no_place_in_a_barrier(context, daemon):
     barrier = context.Barrier(2)
     child = context.Process(
         target=start_another, args=(context._name, barrier, not daemon), daemon=daemon

@@ -138,7 +138,7 @@ def test_queues_are_generic_in_annotations():
         assert kind[int].__origin__ is kind
 
 
-def test_modules_are_attributes_that_nobody_imported():
+def test_modules_are_attributes_before_they_are_imported():
     looks = "mp.util.Finalize, mp.connection.wait, mp.reduction.ForkingPickler, mp.reductions"
     program = f"import tenon.multiprocessing as mp; {looks}"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -383,7 +383,7 @@ def pass_on_for_ever(source):
 
 
 @pytest.mark.parametrize("kind", [mp.Queue, mp.JoinableQueue])
-def test_who_is_stopped_holds_up_nobody(fork, kind):
+def test_a_stopped_process_holds_up_no_other(fork, kind):
     """Wherever a process is stopped, get() and put() of the others keep their time."""
     for i in range(20):
         source = kind(10)
@@ -516,7 +516,7 @@ def test_closed_queue_is_refused_by_name():
         simple.get()
 
 
-def test_killed_consumer_stops_nobody(quick):
+def test_a_killed_consumer_blocks_no_other_process(quick):
     source, ready, back = quick.Queue(), quick.Queue(), quick.Queue()
     victim = start(quick, say_and_get, ready, source)
     assert ready.get(timeout=WAIT_S) == victim.pid

@@ -866,7 +866,7 @@ def test_what_was_received_often_takes_no_more_memory():
     assert len(_torch_storage.storages._entries) <= most
 
 
-def test_a_message_that_nobody_reads_gives_its_memory_back():
+def test_an_unread_message_gives_its_memory_back():
     before = tenon.inspect().live_bytes
     queue = FORK.SimpleQueue()
     queue.put(torch.ones(1 << 18))

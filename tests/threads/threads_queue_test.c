@@ -180,7 +180,7 @@ TN_TEST(each_message_is_popped_once_by_one_of_many)
     finish();
 }
 
-TN_TEST(a_queue_that_drops_delivers_all_while_nobody_dies)
+TN_TEST(a_queue_that_drops_delivers_all_while_no_process_dies)
 {
     begin(4, TN_QUEUE_DROP);
     run_crews((struct crew[]){{push, 2}, {pop, 2}, {NULL, 0}});
@@ -393,7 +393,7 @@ static void look(struct worker *w)
     sched_yield();
 }
 
-TN_TEST(a_queue_can_be_looked_at_while_others_push_and_pop)
+TN_TEST(a_queue_can_be_inspected_while_others_push_and_pop)
 {
     begin(8, TN_QUEUE_LEASE);
     run_crews((struct crew[]){{push, 2}, {pop_lease, 2}, {look, 1}, {NULL, 0}});

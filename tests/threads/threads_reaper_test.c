@@ -223,14 +223,14 @@ static void kill_beside_work(uint32_t policy)
     munmap((void *)child_rounds, sizeof *child_rounds);
 }
 
-TN_TEST(the_dead_are_reclaimed_beside_the_living) { kill_beside_work(TN_QUEUE_REDELIVER); }
+TN_TEST(dead_seats_are_reclaimed_while_others_work) { kill_beside_work(TN_QUEUE_REDELIVER); }
 
-TN_TEST(the_dead_are_reclaimed_beside_others_and_messages_dropped)
+TN_TEST(dead_seats_are_reclaimed_during_work_and_messages_dropped)
 {
     kill_beside_work(TN_QUEUE_DROP);
 }
 
-TN_TEST(the_dead_are_reclaimed_beside_others_and_leases_come_again)
+TN_TEST(dead_seats_are_reclaimed_during_work_and_leases_come_again)
 {
     kill_beside_work(TN_QUEUE_LEASE);
 }
@@ -262,7 +262,7 @@ static void inspect(struct worker *w)
     TN_CHECK_OK(tn_inspect_tickets(&inspector, ignore_ticket, NULL));
 }
 
-TN_TEST(audits_and_inspectors_look_on_while_others_work)
+TN_TEST(audits_and_inspectors_run_while_others_work)
 {
     begin(TN_QUEUE_LEASE);
     run_crews((struct crew[]){{do_anything, 4}, {audit, 1}, {inspect, 1}, {NULL, 0}});

@@ -161,7 +161,7 @@ TN_TEST(one_owned_permit_lets_one_thread_in)
     close_semaphores(1);
 }
 
-TN_TEST(one_permit_that_is_nobodys_lets_one_thread_in)
+TN_TEST(one_permit_without_an_owner_lets_one_thread_in)
 {
     begin();
     open_semaphores(1, 0);

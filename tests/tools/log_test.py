@@ -201,14 +201,14 @@ class Harm(Case):
         self.assertRegex(texts[0], r"[1-9]\d* lines were dropped: they could not be written")
         self.assertIn(f"leaving domain '{self.name}', seat 0", texts)
 
-    def test_a_full_pipe_drops_lines_and_stops_nobody(self):
+    def test_a_full_pipe_drops_lines_and_blocks_no_process(self):
         self.holds_with_a_full(*os.pipe())
 
-    def test_a_full_socket_drops_lines_and_stops_nobody(self):
+    def test_a_full_socket_drops_lines_and_blocks_no_process(self):
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.holds_with_a_full(*(end.detach() for end in ends))
 
-    def test_a_stopped_terminal_drops_lines_and_stops_nobody(self):
+    def test_a_stopped_terminal_drops_lines_and_blocks_no_process(self):
         reader, writer = os.openpty()
         tty.setraw(writer)
         termios.tcflow(writer, termios.TCOOFF)

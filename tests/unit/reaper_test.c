@@ -297,7 +297,7 @@ TN_TEST_WITHIN(kills_at_any_moment_of_a_busy_domain_leave_nothing, 60)
 
 /* ---- which processes are dead ------------------------------------------------------------ */
 
-TN_TEST(the_living_are_left_alone_and_the_dead_reclaimed)
+TN_TEST(live_seats_are_left_alone_and_dead_ones_reclaimed)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 10);
@@ -368,7 +368,7 @@ static int increment_and_die(void *argument)
     return 1;
 }
 
-TN_TEST(a_seat_is_free_while_the_living_hold_up_the_recount)
+TN_TEST(a_seat_is_free_while_live_threads_delay_the_recount)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 0);
@@ -509,7 +509,7 @@ TN_TEST(a_member_that_leaves_gives_everything_back)
 
 /* ---- survivors --------------------------------------------------------------------------- */
 
-TN_TEST(a_waiter_reclaims_the_dead_where_there_is_no_tenond)
+TN_TEST(a_waiter_reclaims_dead_processes_without_tenond)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 4);

@@ -119,7 +119,7 @@ static void await_asleep(_Atomic pid_t *thread)
     }
 }
 
-TN_TEST(a_call_wakes_nobody_until_the_woken_sleeper_has_looked)
+TN_TEST(no_second_sleeper_is_woken_before_the_first_has_checked)
 {
     pthread_t threads[2];
     _Atomic pid_t ids[2] = {0, 0};
