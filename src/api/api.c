@@ -2,9 +2,10 @@
 /*
  * api: the exported functions that need more than one room; the others stand in their room.
  *
- * A domain is put together here, bottom up: segment, seat, then each room's private state. It
- * is taken apart in the opposite order. No invariants of its own. A death at any point of
- * joining or leaving leaves a seat, which the reaper reclaims.
+ * A domain is put together here, from the lowest room up: segment, seat, then the private
+ * state of each room. It is taken apart in the opposite order. The room has no invariants of
+ * its own. A process that dies while it joins or leaves leaves a seat, which the reaper
+ * reclaims.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,8 @@ const char *tn_runtime_folder(void) { return tni_os_runtime_folder(); }
 /* ---- joining ----------------------------------------------------------------------------- */
 
 /*
- * Past the memory of the machine, or the limit of its cgroup, the kernel kills: the programs,
- * and what the domain keeps beside payload, need room below that.
+ * When the memory of the machine or of the cgroup runs out, the kernel kills processes. So
+ * the quota leaves room for the programs, and for what the domain keeps beside the payload.
  */
 static uint64_t default_quota(void)
 {
@@ -96,7 +97,7 @@ static int join_when_reclaimed(struct tni_segment *segment, tn_domain **ret_doma
                     segment->geometry.seats, segment->name, dead);
 }
 
-/* Sit down in a segment, which is consumed on success. */
+/* Take a seat in a segment, which is consumed on success. */
 static int take_seat(struct tni_segment *segment, tn_domain **ret_domain)
 {
     int status = join_when_reclaimed(segment, ret_domain);
@@ -104,7 +105,7 @@ static int take_seat(struct tni_segment *segment, tn_domain **ret_domain)
         return status;
     tni_alloc_init(*ret_domain);
     tni_ref_init(*ret_domain);
-    tni_backing_init(*ret_domain); /* after ref: it looks what of it a forked child has */
+    tni_backing_init(*ret_domain); /* it asks ref what a forked child has */
     tni_queue_init(*ret_domain);
     tni_reaper_init(*ret_domain);
     return 0;
@@ -148,7 +149,10 @@ static int create(const char *name, const tn_domain_options *options, tn_domain 
     return 0;
 }
 
-/* Whether tenond gave the domain up, and so its name, before it could see our seat. */
+/*
+ * Whether tenond gave the domain up, and so its name, before it could see this process's
+ * seat.
+ */
 static bool is_given_up(const tn_domain *d)
 {
     atomic_thread_fence(memory_order_seq_cst); /* pairs with that in tenond_give_up() */
@@ -164,7 +168,7 @@ static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain
     if (status != 0)
         return status;
     if ((status = take_seat(&segment, &d)) != 0) {
-        segment.control_fd = segment.arena_fd = -1; /* the caller's */
+        segment.control_fd = segment.arena_fd = -1; /* the caller still owns them */
         tni_segment_detach(&segment);
         return status;
     }
@@ -195,7 +199,10 @@ static int join(const char *name, tn_domain **ret_domain)
     return status;
 }
 
-/* The domain may end, or be made, between the two: each round another process got on. */
+/*
+ * Between the two calls another process may end the domain, or make it. Then that process has
+ * made progress, and this one tries again.
+ */
 static int join_or_create(const char *name, const tn_domain_options *options,
                           tn_domain **ret_domain)
 {
@@ -255,7 +262,10 @@ int tn_domain_inherit(tn_domain **ret_domain)
     tn_domain *d;
     if (ret_domain == NULL)
         return tni_fail_null("ret_domain");
-    /* What the variable names is closed only once it proved to be a domain. */
+    /*
+     * The descriptors that the variable names are closed only after they proved to be a
+     * domain's.
+     */
     int status =
         tni_process_parse_pass(tni_os_environment(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
     if (status != 0 || (status = join_descriptors(control_fd, arena_fd, &d)) != 0)

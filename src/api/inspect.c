@@ -4,14 +4,15 @@
  * finds domains, inspect_stat.c counts, inspect_blocks.c, inspect_objects.c and
  * inspect_tickets.c list, and inspect_files.c searches for files that belong to no domain.
  *
- * Nouns: inspector.
- * I1  An inspector maps read-only and has no seat: nothing that it does, and no death of it,
- *     can be seen by a member. It looks only below the limits that members raised, since
- *     looking at a page that was never used would give it memory.
- * I2  Every number from shared memory is checked or cut before it sizes, indexes or is added;
- *     every text is cut and made printable.
- * I3  Repair and gc are a member's work: they join, and leave again.
- * Callers: users; the tool. tenond need not live. Death: leaves nothing, I3 as any member's.
+ * Noun: inspector (a process that reads the tables of a domain and is no member).
+ * I1  An inspector maps read-only and has no seat, so members cannot see what it does, nor
+ *     its death. It reads only below the limits that members raised, because reading a page
+ *     that was never used would give it memory.
+ * I2  Every number from shared memory is checked or cut before it is used as a size or an
+ *     index, or added; every text is cut and made printable.
+ * I3  Repair and gc are the work of a member: they join, and leave again.
+ * Callers: users; the tool. tenond need not live. Death: an inspector leaves nothing; one
+ * that joined (I3) leaves what any member leaves.
  */
 #include "api/inspect.h"
 
@@ -94,7 +95,7 @@ int32_t tni_inspect_seat_pid(const struct tni_segment *s, uint32_t seat)
     if (tni_seat_state(word) == TNI_SEAT_FREE)
         return 0;
     if (pid == 0 && tni_seat_state(word) != TNI_SEAT_REAPING)
-        pid = tni_seat_pid(word); /* between claim and identity it carries the pid */
+        pid = tni_seat_pid(word); /* between the claim and the identity the word has the pid */
     return TNI_MAX(pid, 0);
 }
 
@@ -128,7 +129,7 @@ bool tni_inspect_backing(const struct tni_segment *s, tni_block block,
         tni_word_state(atomic_load(tni_word_at(s, block))) != TNI_BLOCK_ALLOC ||
         !tni_inspect_has_memory(s, block) || tni_backing_read(s, block, &b) != 0)
         return false;
-    /* The quota lets no object be larger: their sum stays a number. */
+    /* No object can be larger than the quota; so the sum of all sizes cannot overflow. */
     b.object_bytes = TNI_MIN(b.object_bytes, s->geometry.quota_limit_bytes);
     b.data_bytes = TNI_MIN(b.data_bytes, b.object_bytes);
     *ret_backing = b;
@@ -145,7 +146,7 @@ uint64_t tni_inspect_block_bytes(const struct tni_segment *s, tni_block block)
     return TNI_MIN(asked, tni_block_bytes(&s->geometry, block));
 }
 
-/* Not tni_alloc_outside_bytes(), which a member may ask: I1. */
+/* Not tni_alloc_outside_bytes(), which only a member may call (I1). */
 uint64_t tni_inspect_outside_bytes(const struct tni_segment *s, uint64_t *ret_count)
 {
     uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);

@@ -27,7 +27,7 @@ typedef int tni_inspect_segment_fn(const struct tni_segment *segment, void *cont
 typedef int tni_inspect_other_fn(const struct tni_found *found, void *context);
 /**
  * Attach read-only to each domain of this user in turn.
- * @param other  NULL: those of other versions are passed over
+ * @param other  called for a domain of another version; NULL: such domains are skipped
  * @return what `each` or `other` returned, or an error
  */
 int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, tni_inspect_other_fn *other,
@@ -37,17 +37,20 @@ static inline uint64_t tni_inspect_age(uint64_t now_ns, uint64_t then_ns)
 {
     return then_ns < now_ns ? now_ns - then_ns : 0;
 }
-/** Whether there is memory behind a block; looking at one without would give it some. */
+/**
+ * Whether there is memory behind a block. Reading a block without memory would give it some.
+ */
 bool tni_inspect_has_memory(const struct tni_segment *segment, tni_block block);
 /**
- * The object outside of the arena that a block has, its sizes cut to what a domain can have.
- * @return false: none, or none yet, or nothing that makes sense
+ * Read the description of the object that a block has outside of the arena. Sizes are cut to
+ * what a domain can have.
+ * @return false: it has no object, or none yet, or the description makes no sense
  */
 bool tni_inspect_backing(const struct tni_segment *segment, tni_block block,
                          struct tni_backing *ret_backing);
-/** As asked for, and never more than the block or its object has. */
+/** The bytes that were asked for, and never more than the block or its object has. */
 uint64_t tni_inspect_block_bytes(const struct tni_segment *segment, tni_block block);
-/** Bytes of all objects outside of the arena, and how many. */
+/** The bytes of all objects outside of the arena, and the number of these objects. */
 uint64_t tni_inspect_outside_bytes(const struct tni_segment *segment, uint64_t *ret_count);
 
 #endif

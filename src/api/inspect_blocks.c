@@ -2,9 +2,9 @@
 /*
  * inspect_blocks: list every live block, and the seats that hold it.
  *
- * One pass over hold rows, 64 blocks of all seats at a time; one pass before it over messages,
- * slots and tickets, which adds up in sparse private memory. So a million blocks cost two
- * passes, not a search for each.
+ * One pass over messages, slots and tickets counts, in sparse private memory, which blocks
+ * they name. Then one pass over the hold rows reads 64 blocks of all seats at a time. So a
+ * million blocks cost two passes, not a search for each block.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void tally_records_of(struct scan *scan, tni_block message)
                     sizeof records->block[0];
     uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
     if (count > most)
-        return; /* senseless: the audit says so */
+        return; /* makes no sense: the audit reports it */
     for (uint32_t r = 0; r < count; r++)
         tally_message((tni_block){TNI_LOOK(records->block[r])}, scan);
 }
@@ -101,13 +101,13 @@ static const char *kind_name(uint8_t kind)
     }
 }
 
-/* What is borrowed for the callback. */
+/* The texts of a row, which the callback borrows. */
 struct texts {
     char path[TNI_PATH_BYTES];
     char attributes[192];
 };
 
-/* A word for each bit that has one. */
+/* Append the word of each bit that has a word. */
 static void add_words(const char *const *words, uint32_t count, uint32_t bits, char *text,
                       size_t size_bytes)
 {
@@ -130,7 +130,9 @@ static const char *describe_attributes(const struct tni_desc *desc, char *text,
     uint32_t bits = atomic_load_explicit(&desc->attributes, memory_order_relaxed);
 
     text[0] = '\0';
-    /* What stands there may be of an earlier life of the block: pairs with encode_attributes()
+    /*
+     * The attributes may be of an earlier life of the block. This acquire pairs with the
+     * release in encode_attributes().
      */
     if (atomic_load_explicit(&desc->sent, memory_order_acquire) != TNI_LOOK(desc->generation))
         return text;
@@ -166,7 +168,7 @@ static void describe_tensor(const struct tni_desc *desc, tn_block_entry *info)
         info->shape[i] = TNI_LOOK(desc->shape[i]);
 }
 
-/* The creator's pid, if that process still is where it was. */
+/* The creator's pid, if that process still has the same seat; else 0. */
 static int32_t living_creator(const struct scan *scan, uint32_t seat, int32_t pid)
 {
     for (uint32_t i = 0; i < scan->seat_count; i++)

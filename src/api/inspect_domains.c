@@ -8,7 +8,7 @@
 #include "api/inspect.h"
 #include "reaper/reaper.h"
 
-/* Every process that has a domain open: one of them may end while we look. */
+/* Every process that has a domain open, since each of them may end during the search. */
 struct finds {
     struct tni_found *at; /* [room] */
     size_t count, room;
@@ -45,7 +45,7 @@ static int attach(const struct tni_found *found, struct tni_segment *ret_segment
     return status;
 }
 
-/* Leave out what is another descriptor of the same domain. */
+/* Remove the other descriptors of the same domain. */
 static void drop_control(struct finds *finds, uint64_t control_inode)
 {
     size_t kept = 0;
@@ -71,7 +71,7 @@ int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, tni_inspect_other
             status = other != NULL ? other(&found, context) : 0;
         }
         if (attached == TN_ERR_SYSTEM || attached == TN_ERR_NO_MEMORY)
-            status = attached; /* it lives, for all we know: what follows is not all */
+            status = attached; /* the domain may live: the list that follows is not complete */
         if (attached != 0)
             continue;
         drop_control(&finds, segment.control_inode);

@@ -8,7 +8,7 @@
 struct list {
     tn_audit_fn *each; /* may be NULL */
     void *context;
-    uint32_t let_go; /* how many, by domains that live */
+    uint32_t let_go; /* how many files of ended storages live domains have */
     int stop;
 };
 
@@ -35,7 +35,7 @@ static void report_let_go(const char *path, int status, void *context)
     say(context, path, "was let go by its domain");
 }
 
-/* What the audit of a domain names is not said twice. */
+/* Files that the audit of a domain reports are not reported twice. */
 static int look_at_domain(const struct tni_segment *segment, void *context)
 {
     struct list *list = context;
@@ -53,7 +53,7 @@ int tn_inspect_files(tn_audit_fn *each, void *context)
     int found = tni_files_find(tni_manager_living, report, &list);
 
     if (found == TN_ERR_NOT_FOUND)
-        return 0; /* no folder, no file */
+        return 0; /* there is no folder, and so no file */
     if (found < 0 || list.stop != 0)
         return found < 0 ? found : list.stop;
     int status = tni_inspect_for_each_segment(look_at_domain, NULL, &list);

@@ -5,7 +5,7 @@
 #include "api/inspect.h"
 #include "queue/queue.h"
 
-/* Seats of a set that the domain has: what lies beyond is nonsense. */
+/* Count the seats of a set. A seat number that the domain does not have makes no sense. */
 static uint32_t count_seats(const struct tni_segment *s, const struct tni_seat_set *set)
 {
     uint32_t count = 0, limit = tni_seat_limit(s);
@@ -38,7 +38,7 @@ static void describe_other(const struct tni_segment *s, uint32_t index, tn_objec
     info->capacity = TNI_LOOK(tni_object_at(s, index)->capacity);
 }
 
-/* @param owners  [seats of the domain], filled in */
+/* @param owners  [seats of the domain], filled in with the owners of the object */
 static void describe_owners(const struct tni_segment *s, uint32_t index, tn_holder *owners,
                             tn_object_entry *info)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inspect: what writes: the audit with repairs, and gc. Both join a domain, work as a member,
- * and leave again (inspect.c, I3).
+ * inspect_repair: the parts that write: the audit with repairs, and gc. Both join a domain,
+ * work as a member, and leave again (inspect.c, I3).
  */
 #include "api/inspect.h"
 
@@ -12,7 +12,9 @@
 
 #include "reaper/reaper.h"
 
-/* I3. By its id: a name may have gone to another domain meanwhile, and some have none. */
+/*
+ * I3. Join by the id: another domain may have the name by now, and some domains have no name.
+ */
 static int join(const struct tni_segment *s, tn_domain **ret_domain)
 {
     char id[TNI_HEX_ID_BYTES];
@@ -46,7 +48,7 @@ struct gc {
     tn_audit_fn *each; /* may be NULL */
     void *context;
     uint32_t reclaimed;
-    int stop; /* what `each` said of a file */
+    int stop; /* the last result of `each` */
 };
 
 static int __attribute__((format(printf, 3, 4)))
@@ -121,7 +123,7 @@ static int gc_segment(const struct tni_segment *s, void *context)
     const char *label = info.name[0] != '\0' ? info.name : id;
     int status = join(s, &domain);
     if (status == TN_ERR_NOT_FOUND && tni_process_count(s) == 0)
-        return 0; /* it ended meanwhile */
+        return 0; /* the domain ended meanwhile */
     if (status != 0)
         return say(gc, false, "domain %s: %s", label, tn_error_detail());
     int stop = clean_domain(gc, domain, label);
@@ -143,7 +145,7 @@ struct versions {
     uint32_t count, capacity;
 };
 
-/* @return false: the name is none that a tenond gives */
+/* @return false: tenond gives no file such a name */
 static bool read_version(const char *name, struct version *ret)
 {
     if (sscanf(name, TNI_MANAGER_PREFIX "%u.%u", &ret->layout, &ret->requests) != 2 &&
@@ -171,7 +173,9 @@ static int reserve_version(struct versions *versions)
     return 0;
 }
 
-/* All of them first: to take a lock makes a file, which a folder that is read may show again.
+/*
+ * Collect all versions first: taking a lock makes a file, which a scan of the folder that is
+ * under way may return once more.
  */
 static int add_version(const char *name, void *context)
 {
@@ -234,7 +238,10 @@ static void say_file(const char *path, int status, void *context)
             say(gc, false, "left %s, whose domain has ended: %s", path, tn_error_detail());
 }
 
-/* Storages by name that their domains left behind. No such folder: no such storages. */
+/*
+ * Remove files of storages that ended domains left. If the folder does not exist, there are
+ * none.
+ */
 static int remove_storages(struct gc *gc)
 {
     int status = tni_files_collect(tni_manager_living, say_file, gc);

@@ -23,7 +23,10 @@ static void add_class(const struct tni_segment *s, uint32_t class_id, tn_domain_
     }
 }
 
-/* The kernel counts by mapping: the member that maps most of the arena so knows most of it. */
+/*
+ * The kernel counts huge pages by mapping, so the member that has mapped most of the arena
+ * knows most of them.
+ */
 static uint64_t huge_page_bytes(const struct tni_segment *s)
 {
     uint64_t most = 0;
@@ -108,8 +111,7 @@ static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_entry 
             for (; bits != 0; bits &= bits - 1) {
                 tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
                 if (!tni_geometry_has_block(&s->geometry, block.id))
-                    break; /* beyond the class's last block: not a hold, and for the audit to
-                              tell */
+                    break; /* beyond the last block of the class: the audit reports it */
                 info->blocks_held++;
                 info->bytes_held += tni_inspect_block_bytes(s, block);
             }

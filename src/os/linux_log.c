@@ -114,8 +114,8 @@ static bool write_to_stderr(const char *line, size_t size_bytes)
     TNI_LINUX_MAKE_FD(fd,
                       open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     /*
-     * It may be another user's, or there is no /proc. Then poll() has to do: other writers may
-     * fill the pipe between the two calls.
+     * The pipe may be another user's, or there may be no /proc. Then only poll() tells
+     * whether there is room, and another writer may fill the pipe between the two calls.
      */
     bool is_written = write_quietly(fd >= 0 ? fd : STDERR_FILENO, false, line, size_bytes);
     tni_os_close(fd);

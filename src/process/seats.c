@@ -201,7 +201,8 @@ static bool is_full(const struct tni_segment *s)
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++) {
         uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
         if (tni_seat_state(word) == TNI_SEAT_REAPING ||
-            tni_process_seat_state(s, seat) == TNI_OS_DEAD) /* FREE too */
+            tni_process_seat_state(s, seat) ==
+                TNI_OS_DEAD) /* also after the seat became FREE */
             return false;
         after += tni_seat_incarnation(word);
     }

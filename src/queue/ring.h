@@ -146,7 +146,10 @@ int tni_ring_push(struct tni_queue *queue, const struct tni_parcel *parcel);
 int tni_ring_push_plain(struct tni_queue *queue, tn_tensor *tensor, uint32_t view_bytes,
                         bool move);
 
-/** Messages in the ring, those that a push or pop is at included; may be too high. 0: none. */
+/**
+ * The number of messages in the ring, with those that a push or pop is changing. It may be
+ * too high. 0: there are none.
+ */
 uint32_t tni_ring_count(const struct tni_queue *queue);
 
 /*

@@ -89,7 +89,7 @@ enum {
 };
 
 /* Remove files of ended storages that a killed process still held. tenond does this, too. */
-static void end_files_let_go(struct tn_domain *d)
+static void remove_released_files(struct tn_domain *d)
 {
     enum { SHARE_OF_FILES = 100, FILES_LEAST_MS = 1000 };
     uint64_t begun_ns = tni_os_now_ns(), due_ns = atomic_load(&tni_reaper_part(d)->files_ns);
@@ -112,7 +112,7 @@ static int do_managers_work(struct tn_domain *d, uint64_t deadline_ns)
     int reclaimed = tni_reaper_reclaim_until(d, deadline_ns);
     uint32_t ended = tni_ticket_expire_due(d);
     tni_backing_sweep(d);
-    end_files_let_go(d);
+    remove_released_files(d);
     return reclaimed < 0 ? reclaimed : reclaimed + (int)ended;
 }
 

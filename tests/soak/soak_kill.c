@@ -6,8 +6,7 @@
  * I1  A pid is opened as a pidfd, and then checked again: no other process is killed.
  * I2  The killer continues or kills each process that it stopped, before it rests.
  * I3  A consumer in the middle of a pop is stopped first, and inspected: if it has a slot
- * TAKEN,
- *     or sleeps, it has no message in hand, and the account says so.
+ *     TAKEN, or sleeps, it has no message in hand, and the account says so.
  */
 #include "soak.h"
 

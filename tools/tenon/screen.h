@@ -13,7 +13,7 @@
 /** Prepare the terminal, if standard output is one; screen_close() restores it. */
 void screen_open(void);
 void screen_close(void);
-/** The columns of the terminal; SIZE_MAX: standard output is none. */
+/** The number of columns of the terminal; SIZE_MAX: standard output is not a terminal. */
 size_t screen_columns(void);
 /**
  * Show a text in place of the last one. Lines that do not fit in the window are left out, and a

@@ -5,8 +5,8 @@
  * Noun: manager (the tenond that manages a domain; the domain's header names it).
  * I5  No tenond becomes the manager in place of another tenond that lives and has the lock of
  *     its folder, whichever process asks for it. If two tenonds become the manager of one
- * domain at the same moment, folder.c ends that. Death: survivors start another tenond, which
- * searches for domains.
+ *     domain at the same moment, folder.c ends that.
+ * Death: survivors start another tenond, which searches for domains.
  */
 #include <stdlib.h>
 #include <string.h>

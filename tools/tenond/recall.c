@@ -2,14 +2,15 @@
 /*
  * recall: take over the descriptors that a vault has and we have not.
  *
- * Noun: recall (we ask the vault for all its entries, take those that we can keep, and tell it
- * which of the others to drop).
+ * Noun: recall (we ask the vault for all its entries, take those that we can keep, and tell
+ * it which of the others to drop).
  * I3  (mirror.c) The first recall comes before a process can connect to this tenond. If the
- * vault is too slow for that, the rest comes through the loop. The vault drops an entry only if
- * the entry's block says that it is over, or if its domain has ended. An entry that we cannot
- * keep for another reason stays in the vault, and we recall it when we manage another domain,
- * and now and then. While the vault has more than we have, no other vault takes its place, and
- * we do not end. Death: our successor recalls again.
+ *     vault is too slow for that, the rest comes through the loop. The vault drops an entry
+ *     only if the entry's block says that it is over, or if its domain has ended. An entry
+ *     that we cannot keep for another reason stays in the vault, and we recall it when we
+ *     manage another domain, and now and then. While the vault has more than we have, no
+ *     other vault takes its place, and we do not end.
+ * Death: our successor recalls again.
  */
 #include <stdlib.h>
 #include <string.h>

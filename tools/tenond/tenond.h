@@ -56,7 +56,7 @@ struct tenond_domain {
     uint64_t retry_ns;            /* next retry of what failed; TNI_FOREVER: nothing failed */
     uint64_t pause_ns;            /* between two retries */
     uint64_t patient_ns;       /* before this time, a recount does not wait for other threads */
-    uint64_t patient_pause_ns; /* between two recounts that do */
+    uint64_t patient_pause_ns; /* between two recounts that wait */
     uint64_t poll_ns; /* next poll of seats without a descriptor; TNI_FOREVER: there are none */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when the domain has no member; 0: it has members */
