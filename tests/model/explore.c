@@ -337,8 +337,10 @@ static void check_limits(void)
         ex.result->is_too_large = true;
         step_fail("more than %llu states", (unsigned long long)most);
     }
-    if (end_ns != 0 && seen.count % 4096 == 0 && now_ns() > end_ns)
+    if (end_ns != 0 && seen.count % 4096 == 0 && now_ns() > end_ns) {
+        ex.result->is_too_large = true;
         step_fail("not done in time, after %llu states", (unsigned long long)seen.count);
+    }
 }
 
 static void visit(void)

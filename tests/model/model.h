@@ -48,7 +48,7 @@ struct model_result {
     uint64_t outcomes;            /* a bit for each number that model_outcome() got */
     const char *failure;          /* NULL: no failure; else the sentence of model_require() */
     bool is_too_large; /* the failure is that there are more states, or stores, than there is
-                          room for */
+                          room or time for */
     char trace[4096];  /* of the failing run: process, step, place, value; a line each */
 };
 

@@ -240,8 +240,12 @@ int tni_os_at_fork(void (*prepare)(void), void (*parent)(bool), void (*child)(vo
 
 int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
-    if (deadline_ns - tni_os_now_ns() < SECOND_NS / 10)
-        return model_sleep_timed(word, expected) ? 0 : TN_ERR_TIMED_OUT;
+    if (deadline_ns - tni_os_now_ns() < SECOND_NS / 10) {
+        if (model_sleep_timed(word, expected))
+            return 0;
+        waited[model_self()]++; /* the deadline has passed */
+        return TN_ERR_TIMED_OUT;
+    }
     if (is_sliced)
         return model_sleep_slice(word, expected) ? 0 : TN_ERR_TIMED_OUT;
     model_sleep(word, expected);
