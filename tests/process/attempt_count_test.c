@@ -75,7 +75,7 @@ static void count_with_a_kill_at(const char *point)
         reclaim(&scene);
     }
     expect_attempts(&scene, 2);
-    /* One that its consumer gives back, and is killed in it. */
+    /* A leased message that its consumer gives back; the consumer is killed meanwhile. */
     push_one(&scene);
     assert_true(tnt_kill_at(point, 1, pop_and_return, &scene));
     reclaim(&scene);

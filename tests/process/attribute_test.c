@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes arrive as they were, by every way that tensors go and with every strategy. */
+/*
+ * Attributes arrive as they were sent, by every way that a tensor can be sent and with every
+ * strategy.
+ */
 #include <tenon/dlpack.h>
 
 #include "harness/harness.h"
@@ -13,13 +16,15 @@
 #include "os/os.h"
 #include "share/share.h"
 
-/* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 /* ---- tensors with attributes ------------------------------------------------------------- */
 
-/* Elements count up by the byte. */
+/* Make a tensor whose bytes are 0, 1, 2, ... */
 static tn_tensor *make(tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor *t = NULL;
@@ -188,7 +193,7 @@ static void expect_same(const tn_tensor *t, const tn_tensor *like)
     TN_CHECK(memcmp(tn_tensor_data(t), tn_tensor_data(like), tnt_info(t).size_bytes) == 0);
 }
 
-/* That a tensor is what makers[which] makes. */
+/* Check that the tensor is what makers[which] makes. */
 static void expect_kind(const tn_tensor *t, uint32_t which)
 {
     tn_tensor *like = makers[which]();
@@ -249,7 +254,7 @@ static void unref_all(tn_tensor **tensors, uint32_t count)
         tn_tensor_unref(tensors[i]);
 }
 
-/* One of each kind, then two sparse tensors: what a message of everything holds. */
+/* A message with one tensor of each kind and two sparse tensors. */
 enum { ALL = KINDS + PARTS };
 static void make_all(tn_domain *domain, uint32_t strategy, tn_tensor **ret_tensors)
 {
@@ -298,7 +303,7 @@ static void push_all(struct place *place)
     unref_all(tensors, ALL);
 }
 
-/* What lies in the slot owns no message block. */
+/* A message whose content lies in the slot has no message block. */
 static bool is_from_slot(const tn_message *message) { return message->internal[1] == NULL; }
 
 static int pop_each_kind(void *argument)
@@ -408,7 +413,7 @@ TN_TEST(a_sparse_part_without_the_others_is_refused_by_name)
         strstr(tn_error_detail(),
                "the values of a sparse tensor in CSR are missing behind the columns"));
     assert_int_equal(tn_queue_count(place.queue), 0);
-    /* A view is no part. */
+    /* A view of a part is no part of the sparse tensor. */
     TN_CHECK_OK(tn_tensor_slice(parts[1], 0, 0, 7, 1, &view));
     TN_CHECK_OK(tn_queue_push_tensor(place.queue, view, TN_PUSH_MOVE, TN_NOW));
     unref_all(parts, PARTS);
@@ -457,7 +462,7 @@ TN_TEST(attributes_arrive_as_they_were_through_handles)
     free(h);
 }
 
-/* As a forger writes it: the hash of what stands before it. */
+/* Write the hash of the bytes before it, as a forger would. */
 static void sign(uint8_t *handle, size_t used)
 {
     uint64_t hash = tni_hash(handle, used - sizeof hash);
@@ -533,7 +538,7 @@ TN_TEST(a_forked_child_changes_only_its_own_copy_of_attributes)
     tn_domain_close(domain);
 }
 
-/* This program again, as one that was executed. */
+/* This program runs once more, as the program that tn_process_exec() starts. */
 __attribute__((constructor)) static void be_a_program_that_pops(void)
 {
     struct place place;

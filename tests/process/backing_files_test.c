@@ -198,7 +198,7 @@ static int outlive(tn_domain *domain, void *parent_fd)
 {
     (void)domain;
     TN_CHECK_OK(tni_os_poll(parent_fd, 1, tnt_until_ns(BACKING_MS)));
-    return 0; /* without tn_domain_close() */
+    return 0; /* ends without tn_domain_close() */
 }
 
 static int leave_a_child_and_die(void *argument)
@@ -243,7 +243,7 @@ TN_TEST(tenond_ended_by_a_signal_leaves_files_of_living_domains)
 
 struct world {
     char name[48];
-    char path[256]; /* of a file that it had */
+    char path[256]; /* the path of a file that the domain had */
     pid_t pid;
     int32_t tenond;
     struct tnt_signal ready;
@@ -265,7 +265,7 @@ static int live(void *argument)
     return 0;
 }
 
-/* A domain with one of each, of a process of its own. */
+/* A domain with one storage of each strategy, made by another process. */
 static struct world *begin_a_world(void)
 {
     struct world *world =
@@ -321,8 +321,8 @@ TN_TEST(what_a_kill_of_everything_left_goes_with_the_next_start)
 }
 
 /*
- * Another process of this user that looks for domains holds a descriptor of each for a moment,
- * and then the domain counts as living: gc leaves its file to the next gc.
+ * Another process of this user that searches for domains has a descriptor of each of them for
+ * a moment. Then gc takes the domain for live, and leaves its file to the next gc.
  */
 static void gc_until_named(const char *path)
 {
@@ -385,7 +385,8 @@ TN_TEST(tenond_removes_what_was_left_when_it_is_asked_to)
     tn_tensor *t = make(1);
     snprintf(path, sizeof path, "%s", tnt_info(t).path);
     char *number = strrchr(path, '-');
-    char *inode = number - 16; /* an id begins with that of the domain's control segment */
+    char *inode =
+        number - 16; /* the number begins with the inode of the domain's control segment */
     *inode = *inode == '0' ? '1' : '0';
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     assert_int_equal(count_files(), 2);
@@ -438,8 +439,7 @@ TN_TEST(gc_leaves_files_of_others_and_of_living_domains)
 
 /* ---- files that others had their hands on ------------------------------------------------ */
 
-/* What `spoil` did to the file of a pushed tensor is an error of the pop, and of nothing else.
- */
+/* If `spoil` damages the file of a pushed tensor, only the pop of that tensor fails. */
 static void expect_error(void (*spoil)(const char *path), int status)
 {
     logged[0] = 0;
@@ -594,14 +594,14 @@ TN_TEST(a_file_that_cannot_be_removed_is_logged_and_not_fatal)
     if (strstr(logged, path) == NULL)
         fail_msg("'%s' does not name %s", logged, path);
     TNT_AUDIT(d);
-    t = make(2); /* goes on */
+    t = make(2); /* later calls work */
     tn_tensor_unref(t);
     tn_domain_close(d);
     tn_log_set(NULL, NULL);
     assert_int_equal(rmdir(path), 0);
 }
 
-/* In a mount namespace of this test's own; TENON_SHM_DIR is there afterwards. */
+/* Mount a file system in a mount namespace of this test, and set TENON_SHM_DIR to it. */
 static void mount_own(char *folder, size_t size_bytes, const char *options)
 {
     snprintf(folder, size_bytes, "%s/small", tnt_folder());
@@ -646,7 +646,7 @@ TN_TEST(a_file_system_that_is_too_small_is_a_clear_error)
         strstr(tn_error_detail(), "file_descriptor") == NULL)
         fail_msg("'%s'", tn_error_detail());
     assert_int_equal(count_files(), 0);
-    /* What fits can be used to the last byte; the next one does not. */
+    /* A tensor that fits can be used to its last byte; one that is larger cannot be made. */
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){900 << 10}, &options, &t));
     memset(tn_tensor_data(t), 1, 900 << 10);
     tn_tensor *second = NULL;
@@ -661,7 +661,10 @@ TN_TEST(a_file_system_that_is_too_small_is_a_clear_error)
 
 /* ---- a maker that was killed where there is no memory ------------------------------------ */
 
-/* fallocate() of this program: fills the file system up, and is killed. */
+/*
+ * This fallocate() replaces that of libc: it fills the file system, and the process is
+ * killed.
+ */
 static const char *folder_to_fill;
 
 int fallocate(int fd, int mode, off_t offset, off_t size)
@@ -746,7 +749,7 @@ TN_TEST(a_folder_for_files_that_is_not_absolute_is_refused)
     TNT_AUDIT(d);
     tn_domain_close(d);
     gc();
-    assert_true(said_not_done > 0); /* by each that looks */
+    assert_true(said_not_done > 0); /* each gc reports it */
     assert_non_null(strstr(said, "TENON_SHM_DIR"));
     setenv("TENON_SHM_DIR", tnt_shm_folder(), 1);
 }

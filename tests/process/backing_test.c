@@ -121,7 +121,7 @@ TN_TEST(a_storage_outlives_its_killed_maker)
 
 struct maker {
     struct tnt_signal ready, go;
-    bool survives; /* waits for the next tenond before it ends */
+    bool survives; /* it waits for the next tenond before it ends */
     uint32_t count;
 };
 
@@ -157,7 +157,7 @@ TN_TEST(without_tenond_the_descriptor_is_found_in_the_maker)
     struct maker maker = open_maker(1, false);
     pid_t pid = tnt_fork(make_and_keep, &maker);
     tnt_await(&maker.ready);
-    await_vault(0, 1); /* one that is still starting would not be found */
+    await_vault(0, 1); /* a vault that is still starting would not be found */
     kill_tenond_and_vault(manager_pid(d));
     tn_tensor *t = pop(q);
     expect_numbers(t, 0);
@@ -177,7 +177,7 @@ TN_TEST(the_next_tenond_gets_the_descriptors_from_their_holders)
     await_vault(0, 5);
     kill_tenond_and_vault(manager_pid(d));
     tnt_signal(&maker.go);
-    tnt_wait_ok(pid); /* once the next one has all five */
+    tnt_wait_ok(pid); /* the helper ends once the next tenond has all five */
     for (int i = 0; i < 5; i++) {
         tn_tensor *t = pop(q);
         expect_numbers(t, (float)i);
@@ -213,7 +213,8 @@ TN_TEST(a_process_that_never_waits_informs_the_next_tenond)
 {
     begin();
     struct maker helper = open_maker(0, true);
-    pid_t pid = tnt_fork(see_to_a_successor, &helper); /* has nothing of what is made later */
+    pid_t pid =
+        tnt_fork(see_to_a_successor, &helper); /* it does not inherit what is made later */
     tnt_await(&helper.ready);
     tn_tensor *first = make(1);
     await_vault(0, 1);
@@ -305,7 +306,7 @@ TN_TEST(the_end_of_a_domain_ends_what_its_tickets_still_held)
 {
     char bytes[TN_HANDLE_MAX_BYTES];
     size_t used;
-    tn_domain *other = tnt_domain(NULL); /* has the same tenond, and keeps it */
+    tn_domain *other = tnt_domain(NULL); /* keeps the same tenond alive */
     begin();
     tn_tensor *t = make(1);
     TN_CHECK_OK(tn_handle_export(t, NULL, bytes, sizeof bytes, &used));
@@ -350,7 +351,7 @@ TN_TEST_WITHIN(a_process_with_1024_descriptors_holds_4000_storages, 60)
     tnt_wait_ok(tnt_fork(hold_many, &(uint32_t){TN_STRATEGY_ARENA}));
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max >= MANY + 1000) /* which is tenond's */
+    if (limit.rlim_max >= MANY + 1000) /* the limit that tenond inherits */
         tnt_wait_ok(tnt_fork(hold_many, &(uint32_t){TN_STRATEGY_FILE_DESCRIPTOR}));
     else
         tnt_note("only by arena: tenond may have no more than %llu descriptors here",
@@ -365,7 +366,7 @@ TN_TEST(at_tenonds_limit_the_error_names_limit_and_other_strategy)
     const tn_tensor_options options = {.struct_size = sizeof options,
                                        .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     int made = 0, status = 0;
-    limit_descriptors(LIMIT); /* tenond's too, which we start */
+    limit_descriptors(LIMIT); /* also the limit of the tenond that this process starts */
     begin();
     while (made < MOST && (status = tn_tensor_create(d, TN_FLOAT32, 1, (int64_t[]){10},
                                                      &options, &all[made])) == 0)
@@ -375,7 +376,7 @@ TN_TEST(at_tenonds_limit_the_error_names_limit_and_other_strategy)
     assert_non_null(strstr(tn_error_detail(), "is 512"));
     assert_non_null(strstr(tn_error_detail(), "arena"));
     assert_in_range(made, LIMIT / 4, LIMIT - 100);
-    /* It serves others as before, and this one again once there is room. */
+    /* tenond still serves other clients, and this process again once it has room. */
     tn_tensor_unref(make_as(d, TN_STRATEGY_ARENA, 1));
     tn_tensor_unref(all[--made]);
     await_storages(manager_pid(d), (unsigned)made);
@@ -396,13 +397,14 @@ TN_TEST(a_program_that_closes_the_connection_loses_no_storage)
     assert_int_not_equal(tni_os_socket_number(number), 0);
     int own = open("/dev/null", O_RDWR | O_CLOEXEC);
     assert_int_equal(dup3(own, number, O_CLOEXEC),
-                     number); /* closes it, and takes its number */
+                     number); /* it gets the number of the descriptor that it closes */
     tn_tensor *second = make(2);
     assert_int_equal(count_open(manager_pid(d), STORAGE_TARGET), 2);
     tn_tensor_unref(second);
     tn_tensor_unref(first);
     finish();
-    assert_int_equal(fcntl(number, F_GETFD), FD_CLOEXEC); /* still open */
+    assert_int_equal(fcntl(number, F_GETFD),
+                     FD_CLOEXEC); /* the program's own file is still open */
     close(number);
     close(own);
 }
@@ -418,7 +420,7 @@ TN_TEST(a_connection_that_tenond_closed_is_opened_again)
     int fd = tni_backing_part(d)->depot_connection.fd;
     for (int i = 0; i < OTHERS; i++)
         TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &others[i]));
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS))); /* it was closed */
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS)));
     tn_tensor *second = make(2);
     assert_int_equal(count_open(manager_pid(d), STORAGE_TARGET), 2);
     for (int i = 0; i < OTHERS; i++)
@@ -445,7 +447,7 @@ static int make_many_in_a_child(void *argument)
 TN_TEST_WITHIN(a_forked_child_has_a_connection_of_its_own, 60)
 {
     begin();
-    tn_tensor *t = make(0); /* the connection is open from here on */
+    tn_tensor *t = make(0); /* from here on the connection to tenond is open */
     pid_t pids[2] = {tnt_fork(make_many_in_a_child, &(float){1}),
                      tnt_fork(make_many_in_a_child, &(float){2})};
     for (int i = 0; i < 600; i++) {
@@ -453,7 +455,7 @@ TN_TEST_WITHIN(a_forked_child_has_a_connection_of_its_own, 60)
         float first = ((float *)tn_tensor_data(popped))[0];
         expect_numbers(popped, first);
         tn_tensor_unref(popped);
-        tn_tensor_unref(make(3)); /* while the children use theirs */
+        tn_tensor_unref(make(3)); /* while the children use their connections */
     }
     tnt_wait_ok(pids[0]);
     tnt_wait_ok(pids[1]);
@@ -476,7 +478,7 @@ TN_TEST(a_stopped_tenond_delays_one_storage_and_not_the_next)
              (unsigned long long)second_ns / 1000000);
     assert_in_range(first_ns / 1000000, 900, 3000);
     assert_in_range(second_ns / 1000000, 0, 500);
-    survive_until(d, 2); /* it gets them later */
+    survive_until(d, 2); /* tenond gets them later */
     tn_tensor_unref(first);
     tn_tensor_unref(second);
     finish();
@@ -495,7 +497,10 @@ static struct tni_request request_about(uint32_t verb, tn_tensor *t)
     return request;
 }
 
-/* @return the reply's status, or 1 for none; *ret_fds is how many descriptors came */
+/*
+ * @return the status of the reply, or 1 if none came; *ret_fds is the number of descriptors
+ * that came
+ */
 static int ask(int socket_fd, const struct tni_request *request, const int *fds, uint32_t count,
                uint32_t *ret_fds)
 {
@@ -534,7 +539,7 @@ TN_TEST(deposits_that_are_not_what_they_say_are_refused)
     const struct tni_request good = request_about(TNI_REQUEST_DEPOSIT, t);
     struct tni_request request = good;
 
-    /* As often as one likes: it is one descriptor. */
+    /* The same deposit may be made many times: tenond keeps one descriptor. */
     assert_int_equal(ask(socket_fd, &request, &right, 1, &fds), 0);
     assert_int_equal(ask(socket_fd, &request, &right, 1, &fds), 0);
     assert_int_equal(ask(socket_fd, &request, &sealed, 1, &fds), TN_ERR_INVALID);

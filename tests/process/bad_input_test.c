@@ -19,8 +19,8 @@
 enum { MIB = 1 << 20 };
 
 /*
- * A process keeps one socket for ringing bells: it is there before a test's descriptors are
- * counted.
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -69,7 +69,7 @@ TN_TEST(a_domain_name_that_is_none_is_refused)
         "\xc3\xa4",
         "a\\b",
         "a:b",
-        "1234567890123456789012345678901234567890123456789012345678901234", /* 64 */
+        "1234567890123456789012345678901234567890123456789012345678901234", /* 64 characters */
     };
     char longest[64];
     tn_domain *d = NULL;
@@ -176,7 +176,7 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
 
 /* ---- files that are not a domain of this user -------------------------------------------- */
 
-/* A copy of a domain's control segment, to be spoiled. */
+/* A copy of the control segment of a domain, which a test damages. */
 struct copy {
     int control_fd, arena_fd;
     struct tni_header *header;
@@ -294,7 +294,7 @@ TN_TEST(what_is_not_a_domain_cannot_be_joined)
     assert_int_equal(inherit(unsealed, copy.arena_fd, &none), TN_ERR_CORRUPT);
     assert_int_equal(inherit(copy.arena_fd, copy.control_fd, &none), TN_ERR_CORRUPT);
     assert_int_equal(inherit(1000, 1001, &none), TN_ERR_CORRUPT);
-    /* Refused descriptors stay open: they may be anything of the caller's. */
+    /* Refused descriptors stay open: the caller may use them for something else. */
     assert_true(fcntl(file, F_GETFD) >= 0 && fcntl(pipe_fds[0], F_GETFD) >= 0);
 
     static const char *const values[] = {"",    "3",    "3,",  ",4",  "3,4,5",
@@ -314,7 +314,7 @@ TN_TEST(what_is_not_a_domain_cannot_be_joined)
     tn_domain_close(d);
 }
 
-/* Whatever the bytes say, the answer is an error, or a domain that can be left again. */
+/* Whatever the bytes are, the call fails, or joins a domain that can be left again. */
 TN_TEST(control_segments_of_random_bytes_are_refused_and_never_crash)
 {
     tn_domain *d = tnt_domain(&small);
@@ -330,7 +330,7 @@ TN_TEST(control_segments_of_random_bytes_are_refused_and_never_crash)
             bytes[tnt_random_below(sizeof *copy.header)] = (uint8_t)tnt_random();
         int status = tni_segment_attach(copy.control_fd, copy.arena_fd, true, &segment);
         if (status == 0) {
-            /* The descriptors are the segment's now; we want them again. */
+            /* The segment owns the descriptors now; take them back. */
             segment.control_fd = segment.arena_fd = -1;
             tni_segment_detach(&segment);
         } else if (status != TN_ERR_CORRUPT && status != TN_ERR_VERSION &&
@@ -355,10 +355,10 @@ static int join_as_somebody_else(void *argument)
     expect_detail("65534");
     int status = tn_domain_open("house", NULL, TN_OPEN_EXISTING, &none);
     TN_CHECK(status == TN_ERR_DENIED || status == TN_ERR_NOT_FOUND);
-    /* The folder of the first user is not his to use. */
+    /* The second user may not use the runtime folder of the first. */
     TN_CHECK(tn_domain_open("other", NULL, TN_OPEN_NEW, &none) == TN_ERR_DENIED);
     TN_CHECK(none == NULL);
-    _exit(0); /* not as a member */
+    _exit(0); /* ends without leaving a domain */
 }
 
 TN_TEST(a_domain_of_another_user_cannot_be_joined)
@@ -405,7 +405,8 @@ TN_TEST(a_full_table_of_blocks_has_room_after_a_free)
         count += status == 0;
     }
     assert_int_equal(status, TN_ERR_FULL);
-    assert_true(count >= small.blocks); /* of the class that fits, and of some larger ones */
+    assert_true(count >=
+                small.blocks); /* blocks of the class that fits, and of some larger classes */
     expect_detail("128 blocks");
     tn_tensor *more = NULL;
     assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &bytes,
@@ -440,7 +441,7 @@ TN_TEST(a_used_up_quota_is_stated_and_a_wait_ends_at_its_deadline)
         tn_tensor_create(d, TN_UINT8, 1, &more_bytes,
                          TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(20)), &more),
         TN_ERR_TIMED_OUT);
-    /* What can never be had is not waited for. */
+    /* A call does not wait for memory that the domain can never have. */
     assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &huge,
                                       TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER),
                                       &more),
@@ -509,7 +510,7 @@ static int live_without_descriptors(void *argument)
     TN_CHECK(tn_process_exec(d, argv, NULL, 0, &process) == TN_ERR_SYSTEM);
     TN_CHECK(none == NULL && inspector == NULL && process == NULL && fd == -1);
     expect_working(d);
-    /* And can be left without a descriptor. */
+    /* The domain can be left without a free descriptor. */
     tn_domain_close(d);
     return 0;
 }

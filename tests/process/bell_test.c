@@ -17,7 +17,10 @@
 #include "process/namespaces.h"
 #include "process/process.h"
 
-/* A process keeps one socket for ringing: before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 enum { MESSAGES = 50, LONG_MS = 20000 };
@@ -26,7 +29,7 @@ struct place {
     tn_domain *domain;
     tn_queue *queue;
     struct tnt_signal there, go;
-    int error; /* why there is no namespace; in memory that is shared */
+    int error; /* shared: why there is no namespace */
 };
 
 static struct place *open_place(uint32_t flags)
@@ -79,7 +82,7 @@ static void push_one(tn_queue *queue, int number)
         queue, &(tn_message){.bytes = &number, .size_bytes = sizeof number}, 0, TN_NOW));
 }
 
-/* With a poll() that has no end: a ring that is lost is a test that does not end. */
+/* The poll() has no time limit: if the ring is lost, the test does not end. */
 static void poll_one(tn_domain *domain, tn_queue *queue, int number)
 {
     struct pollfd bell = {.events = POLLIN};
@@ -133,7 +136,7 @@ static int poll_elsewhere(void *argument)
     if (!go_elsewhere(p))
         return 0;
     TN_CHECK_OK(tn_queue_watch(p->queue, true));
-    TN_CHECK_OK(tn_domain_poll_fd(p->domain, &fd)); /* before anything is pushed */
+    TN_CHECK_OK(tn_domain_poll_fd(p->domain, &fd)); /* before the first push */
     for (int i = 0; i < MESSAGES; i++) {
         tnt_signal(&p->there);
         poll_one(p->domain, p->queue, i);

@@ -12,7 +12,7 @@
 #include "harness/tensor.h"
 #include "process/strategies.h"
 
-/* What two processes need to talk: there and back. */
+/* A queue in each direction between two processes. */
 struct talk {
     tn_queue *back;
     struct tnt_signal done;
@@ -156,7 +156,7 @@ EACH_STRATEGY(a_tensor_its_row_and_its_column_stay_one_storage_in_a_queue)
 
 /* ---- test_fd_pool, test_fs_pool ---------------------------------------------------------- */
 
-/* Adds in place, and answers with a tensor of its own. */
+/* Add to the tensor in place, and return another tensor. */
 static int add_and_answer(tn_domain *domain, const tn_pool_job *job, tn_message *ret_result,
                           void *context)
 {
@@ -407,7 +407,7 @@ static int write_and_wait_for_an_answer(void *argument)
     uint32_t flags = tn_tensor_flags(t);
     TN_CHECK(are_all(t, 1));
     fill(t, 2);
-    /* What it was marked as comes back with it, whatever it was. */
+    /* The flags of the tensor come back with it, whatever they were. */
     send_back(talk, tn_tensor_ref(t));
     tnt_await(&talk->done);
     TN_CHECK(are_all(t, 3));

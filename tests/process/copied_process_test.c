@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: every public function as the first call of a process that _Fork() made, where no
- * handler of fork() ran. Such a child has its parent's private memory and is another process:
- * what acts in a domain says TN_ERR_FORKED, the rest acts on the child's own copy, and no byte
- * that the parent shares is another one afterwards.
+ * Tests: each public function as the first call of a process that _Fork() made, in which no
+ * handler of fork() ran. Such a child has a copy of its parent's private memory, but is
+ * another process. A function that acts in a domain returns TN_ERR_FORKED, each other one
+ * acts on the child's copy, and no byte that the parent shares changes.
  */
 #include <tenon/dlpack.h>
 
@@ -23,7 +23,7 @@
 
 enum { BYTES = 4096, OUT_BYTES = 4096, PERMITS = 2, ANY = INT32_MAX };
 
-/* What the parent has made, and what calls write to. */
+/* The objects that the parent has made, and results that calls write. */
 static tn_domain *d;
 static tn_queue *queue, *leases;
 static tn_event *event;
@@ -48,7 +48,7 @@ static const tn_tensor_options as_file = {.struct_size = sizeof as_file,
                                           .strategy = TN_STRATEGY_FILE_SYSTEM};
 static const char *const argv[] = {"true", NULL};
 
-/* Of the second family: children of the parent. */
+/* For the second table: children of the parent. */
 static tn_process *child;
 static tn_forkserver *server;
 static tn_group *group;
@@ -91,7 +91,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
 
 /* ---- the calls --------------------------------------------------------------------------- */
 
-/* X(function, what it returns, the call): ANY: whatever it likes. */
+/* X(function, result, call). ANY: the result does not matter. */
 #define ON_WHAT_IS_SHARED(X)                                                                   \
     X(tn_tensor_set_flags, 0, tn_tensor_set_flags(tensor, TN_REQUIRES_GRAD))                   \
     X(tn_tensor_flags, ANY, DO(tn_tensor_flags(tensor)))                                       \
@@ -264,7 +264,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_from_dlpack, 0, tn_tensor_from_dlpack(managed, OUT(tn_tensor *)))              \
     X(tn_version, ANY, DO(tn_version()))
 
-/* It joins each domain, in a seat of its own. */
+/* These join each domain, in a new seat. */
 #define IN_ITS_OWN_SEAT(X) X(tn_inspect_gc, ANY, tn_inspect_gc(each_sentence, NULL))
 
 #define ON_CHILDREN(X)                                                                         \
@@ -363,7 +363,7 @@ static void make_objects(void)
     TN_CHECK_OK(tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &barrier));
 }
 
-/* The parent has both roles of each queue, and something lies in each. */
+/* The parent has both roles at each queue, and each queue has a message. */
 static void fill_queues(void)
 {
     tn_queue_options options = {.struct_size = sizeof options, .policy = TN_QUEUE_LEASE};
@@ -426,7 +426,7 @@ static void end_all(void)
     tn_domain_close(d);
 }
 
-/* The pages of both files that hold anything, one behind the other, each with its number. */
+/* The pages of both files that are not empty, one after the other, each with its number. */
 struct image {
     uint8_t *bytes;
     size_t size_bytes;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what a tensor costs by each strategy, counted, is what docs/guide/costs.md says.
+ * Tests: the counted cost of a tensor with each strategy is what docs/guide/costs.md says.
  *
- * A child makes, pushes, pops or releases 100 tensors of 4 KiB between two stops; its parent
- * counts its system calls with ptrace(), the child itself its descriptors, mappings and page
- * faults. The table in the guide is the limit: a count may be at most half a unit above it.
+ * A child makes, pushes, pops or releases 100 tensors of 4 KiB between two stops. Its parent
+ * counts the system calls with ptrace(); the child counts its own descriptors, mappings and
+ * page faults. The table in the guide is the limit: a count may be at most half a unit above
+ * it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,14 +25,17 @@ enum { TENSORS = 100, ELEMENTS = 1024, STRATEGIES = 3 };
 enum { EMPTY, MAKE, PUSH, POP, RELEASE, STEPS };
 static const char *const step_names[STEPS] = {"", "make", "push", "pop", "release"};
 
-/* A process keeps one socket for ringing bells: made before descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 struct cost {
-    double calls, faults, descriptors, mappings; /* of one tensor */
+    double calls, faults, descriptors, mappings; /* for one tensor */
 };
 
-/* What a traced child says of one step; in memory that it shares with its parent. */
+/* The counts of one step, which a traced child writes into memory that its parent shares. */
 struct count {
     long faults, descriptors, mappings;
 };
@@ -128,7 +132,7 @@ static void do_step(struct job *job, tn_tensor **tensors, int step, step_fn *run
                                        .mappings = after.mappings - before.mappings};
 }
 
-/* The first round of each is what a program pays once; the second one is counted. */
+/* A program pays for the first round of each step once; the second round is counted. */
 static void warm_up(struct job *job, tn_tensor **tensors)
 {
     if (job->is_maker) {
@@ -162,7 +166,7 @@ static int traced(void *argument)
 
 /* ---- in the parent ----------------------------------------------------------------------- */
 
-/* System calls between the stops, two for each of `steps` steps. */
+/* Count the system calls between the stops, of which each of `steps` steps makes two. */
 static void trace(pid_t pid, long *ret_calls, int steps)
 {
     int status, stops = 0;

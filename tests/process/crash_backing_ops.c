@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations: storages outside of the arena. The runner finds no object of theirs afterwards,
- * neither a file nor a descriptor, and no word of theirs that counts against the quota.
+ * Operations: storages outside of the arena. Afterwards the runner checks that no object of
+ * these storages is left, neither a file nor a descriptor, and that none counts against the
+ * quota.
  */
 #include "process/crash.h"
 
@@ -100,7 +101,7 @@ static void fill_quota(struct crash_world *w)
     TN_CHECK_OK(tn_domain_set_quota(w->domain, 16 << 20));
 }
 
-/* The quota is used by free blocks of the arena: they are trimmed. */
+/* Free blocks of the arena use up the quota, so they are trimmed. */
 static void make_by_trim(struct crash_world *w) { crash_storage(w, FS, 0, 12 << 20); }
 
 static int try_to_make(struct crash_world *w, uint32_t strategy, int64_t bytes)
@@ -112,7 +113,7 @@ static int try_to_make(struct crash_world *w, uint32_t strategy, int64_t bytes)
     return status;
 }
 
-/* By the quota, and by the file system. */
+/* The quota refuses one storage, and the file system the other. */
 static void fail_to_make(struct crash_world *w)
 {
     for (int i = 0; i < BOTH; i++)
@@ -139,7 +140,7 @@ static void hold_each(struct crash_world *w)
     w->tensor[BOTH] = crash_tensor(w, 1000);
 }
 
-/* The survivor's too: what it holds stays. */
+/* Drop the tensors inherited from the survivor, which still holds them. */
 static void drop_each(struct crash_world *w)
 {
     for (int i = 0; i <= BOTH; i++)
@@ -161,7 +162,7 @@ static void leave_with_storages(struct crash_world *w)
 
 /* ---- other processes --------------------------------------------------------------------- */
 
-/* One of each strategy, held by the survivor and in a message. */
+/* Push one storage of each strategy, which the survivor holds as well. */
 static void push_each(struct crash_world *w)
 {
     hold_each(w);
@@ -169,7 +170,7 @@ static void push_each(struct crash_world *w)
     TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
 }
 
-/* What it inherited is unmapped first, so that each is found and mapped anew. */
+/* Unmap what was inherited first, so that each storage is found and mapped again. */
 static void pop_each(struct crash_world *w)
 {
     drop_each(w);
@@ -213,7 +214,7 @@ static void pop_one(struct crash_world *w)
     assert_int_equal(*(uint8_t *)tn_tensor_data(tensor), CRASH_BYTE);
 }
 
-/* With a tenond that keeps it, a descriptor outlives its maker. */
+/* If a tenond keeps the descriptor, it outlives its maker. */
 static int push_descriptor_and_die(void *argument)
 {
     struct crash_world *w = argument;
@@ -282,7 +283,7 @@ static int export_and_die(void *argument)
     return 0;
 }
 
-/* The ticket has the only reference. */
+/* Leave a ticket that has the only reference. */
 static void leave_a_handle(struct crash_world *w)
 {
     tnt_wait(tnt_fork(export_and_die, w));
@@ -300,7 +301,7 @@ static void import_expired(struct crash_world *w)
     for (int i = 0; i < BOTH; i++) {
         tn_tensor *made = make(w, strategies[i]);
         export(w, made, 1, 1);
-        if (strategies[i] == FS) /* a descriptor would go with it */
+        if (strategies[i] == FS) /* a descriptor would be lost with the process */
             made = tn_tensor_unref(made);
         assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor),
                          TN_ERR_STALE);
@@ -381,7 +382,7 @@ static void reap(struct crash_world *w)
 {
     uint32_t reaped;
     TN_CHECK_OK(tn_domain_reap(w->domain, &reaped));
-    assert_in_range(reaped, 0, 1); /* as reap() */
+    assert_in_range(reaped, 0, 1); /* as in reap() */
 }
 
 /* ---- what is left ------------------------------------------------------------------------ */
@@ -390,9 +391,9 @@ static void reap(struct crash_world *w)
 struct left {
     const char *point;
     tnt_child_fn *run;
-    bool is_named;   /* the block names an object */
-    bool has_file;   /* there is one */
-    bool has_intent; /* the quota is asked for bytes */
+    bool is_named;   /* the description of the block names an object */
+    bool has_file;   /* the object's file exists */
+    bool has_intent; /* bytes are requested from the quota */
     bool is_kept;    /* the file stays until the domain ends */
 };
 
@@ -462,7 +463,7 @@ static bool has_intent(const struct tni_segment *s)
 static void check_left(const struct left *left)
 {
     static const struct crash_op op = {.name = "left"};
-    /* No tenond, which would reclaim it before we look. */
+    /* Without a tenond, which would reclaim the dead process before the check. */
     static const tn_domain_options options = {
         .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
     struct crash_world w = {.op = &op, .domain = tnt_domain(&options)};
@@ -491,7 +492,7 @@ TN_TEST(a_death_at_each_point_of_a_storage_leaves_what_is_told_of_it)
 
 /* ---- tenond ------------------------------------------------------------------------------ */
 
-/* Its tenond kills itself at a point; the ones that come after it do not. */
+/* The first tenond of this domain kills itself at a point; later ones do not. */
 static void create_with_mortal_tenond(struct crash_world *w, const char *point)
 {
     static const struct crash_op op = {.is_named = true};
@@ -555,7 +556,7 @@ TN_TEST(tenond_closes_a_descriptor_that_its_maker_never_used)
     create_with_mortal_tenond(&w, "");
     assert_true(tnt_kill_at("backing_deposited", 1, make_and_deposit, &w));
     while (tni_alloc_outside_bytes(&w.domain->segment) > 0)
-        (void)!tn_domain_reap(w.domain, NULL); /* or tenond does it */
+        (void)!tn_domain_reap(w.domain, NULL); /* or tenond reclaims it */
     end_mortal_world(&w);
 }
 
@@ -573,7 +574,7 @@ static int pop_in_another(void *argument)
     return 0;
 }
 
-/* Its maker has nothing of them any more but what the others will need. */
+/* The maker keeps nothing of these storages but the descriptors that the others will need. */
 TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
 {
     static const struct crash_op op = {.name = "no tenond"};
@@ -652,7 +653,7 @@ TN_TEST(a_tenond_killed_while_it_drops_a_descriptor_leaves_none)
     create_with_mortal_tenond(&w, "tenond_deposit_dropped");
     uint64_t first = manager_of(&w);
     tn_tensor *kept = make(&w, FD);
-    tn_tensor_unref(make(&w, FD)); /* rings */
+    tn_tensor_unref(make(&w, FD)); /* the release rings tenond */
     await_next_tenond(&w, first);
     tn_tensor_unref(kept);
     end_mortal_world(&w);

@@ -39,7 +39,7 @@ static void export_forever(struct crash_world *w)
     tn_tensor_unref(tensor);
 }
 
-/* The ticket's reference is the only one. */
+/* Export a tensor and release it: the ticket has the only reference. */
 static void export_away(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
@@ -49,7 +49,7 @@ static void export_away(struct crash_world *w)
 
 static void import_last(struct crash_world *w) { import(w); }
 
-/* Held already: the use's reference is one too many. */
+/* The process holds the tensor already, so the reference of the import is one too many. */
 static void export_held(struct crash_world *w)
 {
     w->tensor[0] = crash_tensor(w, 1000);
@@ -88,12 +88,15 @@ static void fill_with_expired(struct crash_world *w)
     for (int i = 0; i < 32; i++)
         export_for_a_moment(w);
     for (int i = 0; i < 4; i++)
-        export_bound(w); /* no ticket is free: the expired ones are ended */
+        export_bound(w); /* no ticket is free, so the expired ones are ended */
 }
 
 /* ---- forks ------------------------------------------------------------------------------- */
 
-/* The survivor's, inherited; and of each kind one that is the child's alone. */
+/*
+ * Hold the survivor's tensors, which were inherited, and one of each kind that only the child
+ * holds.
+ */
 static void hold_much(struct crash_world *w)
 {
     w->tensor[0] = crash_tensor(w, 1000);
@@ -131,7 +134,7 @@ static void fail_to_fork(struct crash_world *w)
     TN_CHECK(fork() == -1);
 }
 
-/* The child of the one that dies goes on, with holds of its own. */
+/* The child of the process that dies goes on, with holds of its own. */
 static int run_process(tn_domain *domain, void *argument)
 {
     struct crash_world *w = argument;
@@ -145,7 +148,7 @@ static void process_fork(struct crash_world *w)
     tn_process *process;
     tn_process_status status = {.struct_size = sizeof status};
     int result = tn_process_fork(w->domain, run_process, w, 0, &process);
-    if (result == TN_ERR_SYSTEM) /* it was killed before it had started */
+    if (result == TN_ERR_SYSTEM) /* the child was killed before it had started */
         _exit(CRASH_KILLED_BELOW);
     TN_CHECK_OK(result);
     TN_CHECK_OK(tn_process_wait(process, TN_FOREVER, &status));
@@ -164,7 +167,7 @@ static void process_exec(struct crash_world *w)
     tn_process_close(process);
 }
 
-/* The seat is one of a program that knows nothing of it. */
+/* The process executes a program that does not use its seat. */
 static void exec_away(struct crash_world *w)
 {
     take_much(w);
@@ -200,7 +203,7 @@ static void join_by_name(struct crash_world *w)
     TN_CHECK_OK(tn_domain_open(w->name, NULL, 0, &domain));
 }
 
-/* As after an exec: through descriptors and nothing else. */
+/* Join through descriptors alone, as a program does after an exec. */
 static void join_by_inheritance(struct crash_world *w)
 {
     tn_domain *domain;
@@ -258,7 +261,7 @@ static void leak(struct crash_world *w)
             atomic_store(tni_row_at(s, w->domain->seat, s->geometry.classes[c].base + i), 0);
 }
 
-/* Counts that nothing explains: too high ones, and of blocks that no record names. */
+/* Write wrong counts: some that are too high, and some of blocks that no record names. */
 static void damage(struct crash_world *w)
 {
     hold_much(w);

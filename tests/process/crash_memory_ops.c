@@ -19,7 +19,7 @@ static void empty_cached(struct crash_world *w)
     crash_tensor(w, SMALL);
 }
 
-/* Where misuse is caught, memory serves again after 256 ends. */
+/* In builds that detect misuse, the memory of an ended tensor is used again after 256 ends. */
 static void end_many(struct crash_world *w)
 {
     for (int i = 0; i < 300; i++)
@@ -44,7 +44,7 @@ static void use_all(struct crash_world *w)
         crash_tensor(w, LARGE);
 }
 
-/* The quota is used by free blocks of another size: to allocate is to trim. */
+/* Free blocks of another size use up the quota, so an allocation trims them. */
 static void fill_quota(struct crash_world *w)
 {
     tn_tensor *tensors[20];
@@ -81,7 +81,7 @@ static void from_bytes_large(struct crash_world *w)
         TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = LARGE), &tensor));
 }
 
-/* A free block that holds bytes of a dead process, of which `committed` does not tell. */
+/* Leave a free block with bytes of a dead process beyond `committed`. */
 static void leave_bytes(struct crash_world *w)
 {
     TN_CHECK(crash_run_and_die(w, from_bytes_large, "tensor_written", 1));
@@ -122,7 +122,7 @@ static void check_zeros(struct crash_world *w)
         tn_tensor_unref(tensors[i]);
 }
 
-/* All but 2 MiB of the quota: what a dead process committed can be had again. */
+/* Allocate all but 2 MiB of the quota: what a dead process committed must be usable again. */
 static void check_quota(struct crash_world *w)
 {
     int64_t size = 62 << 20;
@@ -174,7 +174,7 @@ static void trim(struct crash_world *w)
     TN_CHECK(freed >= LARGE);
 }
 
-/* A span of which one block lives: its page stays. */
+/* A span of which one block is live: the page of that block stays. */
 static void keep_one_of_many(struct crash_world *w)
 {
     tn_tensor *tensors[40];
@@ -200,7 +200,7 @@ static void keep_one_and_trim(struct crash_world *w)
     trim_around_one(w);
 }
 
-/* Each commits the page that it lies in. */
+/* Each small tensor commits the page in which it lies. */
 static void empty_around_one(struct crash_world *w)
 {
     for (int i = 0; i < 10; i++)
@@ -212,7 +212,7 @@ static void set_no_watermark(struct crash_world *w)
     TN_CHECK_OK(tn_domain_set_watermark(w->domain, 1));
 }
 
-/* Above the watermark, to free is to trim. */
+/* Above the watermark, a release trims. */
 static void free_above_watermark(struct crash_world *w)
 {
     tn_tensor *tensors[4];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All operations, from the tables of the files that know them. */
+/* The list of all operations, from the tables of the files that define them. */
 #include "process/crash.h"
 
 static const struct crash_op *const tables[] = {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations: queues. After a pop that died, `least` and `most` say what its policy leaves. */
+/*
+ * Operations: queues. If a consumer died in a pop, `least` and `most` say how many messages
+ * the queue's policy leaves.
+ */
 #include "process/crash.h"
 
 #include <poll.h>
@@ -21,7 +24,7 @@ static void push_moved(struct crash_world *w)
     TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW));
 }
 
-/* Where misuse is caught, memory serves again after 256 ends. */
+/* In builds that detect misuse, the memory of an ended tensor is used again after 256 ends. */
 static void end_many(struct crash_world *w)
 {
     for (int i = 0; i < 300; i++)
@@ -36,7 +39,7 @@ static void pass_one(struct crash_world *w)
     tn_tensor_unref(tensor);
 }
 
-/* The second one in the memory of the first. */
+/* The second tensor gets the memory of the first. */
 static void pass_two(struct crash_world *w)
 {
     pass_one(w);
@@ -55,7 +58,7 @@ static void hold_two(struct crash_world *w)
     w->tensor[1] = crash_tensor(w, 2000);
 }
 
-/* Tensors that the survivor holds too, one of them twice. */
+/* Push tensors that the survivor holds too, one of them twice. */
 static void push_shared(struct crash_world *w)
 {
     tn_tensor *tensors[3] = {w->tensor[0], w->tensor[1], w->tensor[0]};
@@ -84,7 +87,7 @@ static void lease_all(struct crash_world *w)
         w->leased[w->leased_count++] = crash_pop(w);
 }
 
-/* The free slots lie behind leases that stay. */
+/* The free slots lie after leased slots. */
 static void push_around_leases(struct crash_world *w)
 {
     for (int i = 0; i < 3; i++) {
@@ -151,7 +154,7 @@ static void two_full(struct crash_world *w)
     crash_push(w, 3, LARGE_BYTES);
 }
 
-/* The reference that a message brings is one too many: it is held already. */
+/* The process holds the tensor already, so the reference of the message is one too many. */
 static void two_held(struct crash_world *w)
 {
     hold_two(w);
@@ -175,7 +178,7 @@ static void pop_tensor(struct crash_world *w)
     TN_CHECK_OK(tn_queue_pop_tensor(w->queue, TN_NOW, &tensor));
 }
 
-/* One of another form stays queued. */
+/* A message that is not one tensor stays in the queue. */
 static void pop_no_tensor(struct crash_world *w)
 {
     tn_tensor *tensor;
@@ -202,7 +205,7 @@ static void pop_and_return(struct crash_world *w)
     tn_message_fini(&m);
 }
 
-/* The lease comes back while its holder leaves in good order. */
+/* A consumer that closes the queue returns its leased message. */
 static void pop_and_close(struct crash_world *w)
 {
     tn_message m = crash_pop(w);
@@ -262,7 +265,7 @@ static void create(struct crash_world *w)
     TN_CHECK_OK(tn_queue_open(w->domain, NULL, NULL, 0, &anonymous));
 }
 
-/* Its name is free again. */
+/* The name of the closed object is free again. */
 static void create_again(struct crash_world *w) { open_extra(w); }
 
 static void lose_names(struct crash_world *w)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kills at kill points, one after the other. The world is crash_world.c's. */
+/*
+ * Kills an operation at its kill points, one after the other. crash_world.c has the world in
+ * which it runs.
+ */
 #include "process/crash.h"
 
 #include <signal.h>
@@ -16,7 +19,7 @@ enum { SLOWNESS = 4 };
 enum { SLOWNESS = 1 };
 #endif
 
-/* Where the next child is to die. */
+/* The point at which the next child dies. */
 struct death {
     const char *point; /* NULL: at the end of the operation; "": nowhere */
     unsigned passing;
@@ -25,7 +28,10 @@ static const struct death nowhere = {"", 0};
 
 /* ---- a death ----------------------------------------------------------------------------- */
 
-/* @return whether it was killed there. Returns when all that it started has ended too. */
+/*
+ * @return whether the child was killed at the point. Returns after all processes that it
+ * started have ended.
+ */
 static bool run_and_die(struct crash_world *w, crash_step_fn *step, struct death death,
                         const char *list)
 {
@@ -84,7 +90,7 @@ static void read_list(const char *path, struct crash_points *points)
     char line[128];
     FILE *list = fopen(path, "re");
     if (list == NULL)
-        return; /* nothing was passed */
+        return; /* it passed no point */
     while (fgets(line, sizeof line, list) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         add_point(points, line);
@@ -124,7 +130,7 @@ static bool die_once(const struct crash_op *op, struct death death)
     return has_died;
 }
 
-/* Unless all is wanted, at the first passing of a point that ends the operation. */
+/* At a small size, only the first passing of a point at which the operation dies. */
 static unsigned die_at(const struct crash_op *op, const struct crash_point *point)
 {
     unsigned deaths = 0;
@@ -185,9 +191,10 @@ void crash_learn_reaper(const struct crash_op *op, struct crash_points *points)
 }
 
 /*
- * Of the reaper's points every n-th, and the ones between after other victims: each in the end,
- * and about as many deaths for a long operation as for a short one. Unless all is wanted, every
- * fourth victim, and what a second death leaves of storages is not looked for in all processes.
+ * For each victim, kill the reaper at every n-th of its points; the next victim takes the
+ * points between them. So every point has its turn, and a long operation has about as many
+ * deaths as a short one. At a small size, only every fourth victim, and without a search of
+ * all processes for what a second death leaves of storages.
  */
 void crash_run_reaper(const struct crash_op *op)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations: fork servers and pools, with all that they start. */
+/* Operations: fork servers and pools, with all processes that they start. */
 #include "process/crash.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static uint64_t deaths(const struct crash_world *w)
     return atomic_load(&w->domain->segment.header->deaths);
 }
 
-/* Something that this process started was killed, or this is a failure. */
+/* Either a process that this one started was killed, or the test fails. */
 static void expect_killed_below(struct crash_world *w, uint64_t before, int status)
 {
     TN_CHECK_OK(tn_domain_reap(w->domain, NULL));
@@ -70,7 +70,7 @@ static void forkserver(struct crash_world *w)
 
 /* ---- a pool ------------------------------------------------------------------------------ */
 
-/* Gives one of two tensors back, and one of its own. */
+/* Return one of the job's two tensors, and one new tensor. */
 static int do_job(tn_domain *domain, const tn_pool_job *job, tn_message *result, void *context)
 {
     tn_tensor **list = job->room;
@@ -99,7 +99,7 @@ static int open_pool(struct crash_world *w, tn_pool_fn *task, tn_pool **ret_pool
     return tn_pool_create(w->domain, &options, task, NULL, ret_pool);
 }
 
-/* A result of this status; else, of the worker's death. */
+/* Fetch a result with this status, or one that reports the death of the worker. */
 static int fetch(tn_pool *pool, int wanted)
 {
     tn_pool_result result = {.struct_size = sizeof result};
@@ -142,7 +142,7 @@ static void pool(struct crash_world *w)
     expect_killed_below(w, before, status);
 }
 
-/* With a worker at work, a result that waits, and a job that does. */
+/* One worker works, one result waits to be fetched, and one job waits for a worker. */
 static int sleep_over_second(tn_domain *domain, const tn_pool_job *job, tn_message *result,
                              void *context)
 {
@@ -171,7 +171,7 @@ static void close_pool(struct crash_world *w)
         expect_killed_below(w, 0, status);
 }
 
-/* With jobs and a result whose files are gone. */
+/* The pool has jobs and a result whose files were removed. */
 static tn_tensor *make_lost(tn_domain *domain)
 {
     tn_tensor_options options = {.struct_size = sizeof options,

@@ -16,8 +16,8 @@
 #include "process/crash.h"
 
 /*
- * A process keeps one socket for ringing bells: it is there before a test's descriptors are
- * counted.
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -56,11 +56,11 @@ __attribute__((constructor)) static void register_operations(void)
 
 /* ---- nothing is left out ----------------------------------------------------------------- */
 
-/* Points that no single process can be brought to, and why. */
+/* Points that no single process can reach, and why. */
 static const char *const unreachable[] = {
-    "tenond_window_mapped", /* in tenond only: vault_test kills there */
-    "queue_looking",        /* beside a sleeper only: queue_wake_test kills there */
-    "ticket_unpinned",      /* a use that another process took between two instructions */
+    "tenond_window_mapped", /* only in tenond: vault_test kills there */
+    "queue_looking",        /* only beside a sleeper: queue_wake_test kills there */
+    "ticket_unpinned", /* only if another process uses the ticket between two instructions */
 };
 
 static bool is_among(const struct crash_points *points, const char *name)
@@ -110,7 +110,7 @@ static void read_folder(const char *folder, struct crash_points *wanted)
     closedir(list);
 }
 
-/* @return how many points no operation passes; prints them if wanted */
+/* @return how many points no operation passes. Prints them if `is_loud`. */
 static unsigned count_missing(const struct crash_points *wanted,
                               const struct crash_points *passed, bool prints)
 {

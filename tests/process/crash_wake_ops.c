@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations: what wakes a sleeper. The sleeper is a member of its own; a death between what it
- * waits for and its wake-up must not leave it asleep, and so finish() waits for its end.
+ * Operations that wake a sleeper, which is another member. A death between the change for
+ * which it waits and its wake-up must not leave it asleep, so finish() waits until it ends.
  */
 #include "process/crash.h"
 
@@ -46,7 +46,7 @@ static void sleep_in_pop(struct crash_world *w)
     tn_message_fini(&m);
 }
 
-/* With the survivor as another one, no death is that of the last producer or consumer. */
+/* The survivor has the role too, so no death is that of the last producer or consumer. */
 static void attach(struct crash_world *w)
 {
     TN_CHECK_OK(tn_queue_attach(w->queue, TN_PRODUCER | TN_CONSUMER));
@@ -61,7 +61,7 @@ static void start_popper(struct crash_world *w)
 
 static void push_one(struct crash_world *w) { crash_push(w, 1, 100); }
 
-/* If a push has happened, it has to be enough. */
+/* If the push has happened, it must wake the sleeper. */
 static void feed_popper(struct crash_world *w)
 {
     if (tn_queue_count(w->queue) == 0)
@@ -69,7 +69,7 @@ static void feed_popper(struct crash_world *w)
     collect(w);
 }
 
-/* An event loop: what wakes it is the descriptor alone, without an end and without slices. */
+/* An event loop that only the descriptor wakes: its poll() has no time limit and no slices. */
 static void poll_for_a_message(struct crash_world *w, uint64_t number)
 {
     struct pollfd p = {.events = POLLIN};
@@ -233,7 +233,7 @@ static void arrive(struct crash_world *w)
 
 static void hold_one(struct crash_world *w) { w->tensor[0] = crash_tensor(w, 1000); }
 
-/* References of this process to what it holds: none of them is a record. */
+/* Local references to a tensor that this process holds: none of them is a record. */
 static void ref_and_unref(struct crash_world *w)
 {
     tn_tensor *view;
@@ -249,7 +249,7 @@ static void ref_and_unref(struct crash_world *w)
 
 enum { SMALLEST_BYTES = 64, LARGEST_BYTES = 4 << 20 };
 
-/* Fresh ones of each size class of payload, and then each from the cache. */
+/* New tensors of each size class of payload, and then each again from the cache. */
 static void empty_of_each_class(struct crash_world *w)
 {
     for (int64_t bytes = SMALLEST_BYTES; bytes <= LARGEST_BYTES; bytes *= 2) {

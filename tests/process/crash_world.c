@@ -25,7 +25,7 @@ enum { MOST_REAPS = 200000, MOST_COUNTS = 1000 };
 
 /* ---- a world ----------------------------------------------------------------------------- */
 
-/* What is asked for often, without all else that tn_inspect_stat() looks up. */
+/* Count what is needed often, without the other searches of tn_inspect_stat(). */
 __attribute__((noinline)) uint64_t crash_live_blocks(struct crash_world *w)
 {
     const struct tni_segment *s = &w->domain->segment;
@@ -43,8 +43,8 @@ static bool is_alone(struct crash_world *w)
 }
 
 /*
- * As tn_inspector_open() does it, without the search through all processes, which takes longer
- * than a death.
+ * Open an inspector as tn_inspector_open() does, but without the search of all processes,
+ * which takes longer than a death.
  */
 static void open_inspector(struct crash_world *w)
 {
@@ -301,7 +301,7 @@ static uint32_t drain(struct crash_world *w)
     }
     if (status != TN_ERR_TIMED_OUT && status != TN_ERR_CLOSED && status != TN_ERR_PEER_DIED)
         TN_CHECK_OK(status);
-    assert_true(count <= waiting); /* 0 means none */
+    assert_true(count <= waiting); /* 0 means that there is none */
     return count;
 }
 
@@ -353,12 +353,13 @@ static void fill_ring(struct crash_world *w)
     assert_int_equal(drain(w), tnt_capacity(w->queue));
 }
 
-/* All that a survivor may want to go on with. */
+/* Use every object of the world, as a survivor may. */
 static void go_on(struct crash_world *w)
 {
     tn_queue *queue = w->queue;
     tn_message m = {.bytes = "ZZ", .size_bytes = 2};
-    if (tn_queue_push(queue, &m, 0, TN_NOW) == TN_ERR_CLOSED) /* the operation ended it */
+    if (tn_queue_push(queue, &m, 0, TN_NOW) ==
+        TN_ERR_CLOSED) /* the operation ended the queue */
         return;
     tn_tensor *tensor = crash_tensor(w, 65536);
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
@@ -379,7 +380,8 @@ static void go_on(struct crash_world *w)
     }
     if (w->op->is_owned || tn_semaphore_count(w->semaphore) < 2)
         TN_CHECK_OK(tn_semaphore_release(w->semaphore));
-    (void)!tn_barrier_wait(w->barrier, TN_NOW); /* it is broken, or is now */
+    (void)!tn_barrier_wait(w->barrier,
+                           TN_NOW); /* the barrier is broken already, or this breaks it */
     TN_CHECK_OK(tn_barrier_reset(w->barrier));
     assert_int_equal(tn_barrier_wait(w->barrier, TN_NOW), TN_ERR_TIMED_OUT);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: the life of a domain and of its memory, as domain.h and tensor.h state them. tenond's
- * part is in manager_test.c.
+ * Tests: the life of a domain and of its memory, as domain.h and tensor.h state them.
+ * manager_test.c has the tests of tenond.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,8 +24,8 @@
 enum { MIB = 1 << 20, LONG_MS = 20000 };
 
 /*
- * A process keeps one socket for ringing bells: it is there before a test's descriptors are
- * counted.
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -119,7 +119,7 @@ TN_TEST(joining_by_name_shares_memory_with_the_maker)
     TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     expect_filled(tensor, 7);
     tn_tensor_unref(tensor);
-    /* And tn_domain_open() finds it, with a seat of its own. */
+    /* tn_domain_open() finds it by its name, and takes another seat. */
     TN_CHECK_OK(tn_domain_open("house", NULL, 0, &same));
     assert_int_not_equal(tnt_seat(same), tnt_seat(d));
     assert_int_equal(tnt_members(&d->segment, 2), 2);
@@ -157,7 +157,7 @@ TN_TEST(a_member_is_known_by_its_number_until_it_dies)
     tn_queue *queue;
     uint64_t numbers[2];
     assert_true(tn_domain_has_member(d, tnt_member(d)));
-    for (int i = 0; i < 2; i++) { /* on the same seat, one after the other */
+    for (int i = 0; i < 2; i++) { /* two processes in the same seat, one after the other */
         TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
         pid_t child = tnt_fork(tell_number_and_stay, queue);
         numbers[i] = pop_number(queue);
@@ -180,7 +180,7 @@ TN_TEST(a_member_is_known_by_its_number_until_it_dies)
 
 enum { INHERITORS = 3 };
 
-/* This program again: be_a_program_that_inherits() runs in it. */
+/* Execute this program again: be_a_program_that_inherits() runs in it. */
 static int exec_with_domain(void *argument)
 {
     char value[64];
@@ -218,7 +218,7 @@ TN_TEST(a_program_inherits_an_anonymous_domain_through_exec)
         expect_filled(tensor, 9);
         tn_tensor_unref(tensor);
     }
-    /* The seats of the forked children went with the exec. */
+    /* The seats that the children got by fork ended at the exec. */
     uint32_t reaped = 0;
     TN_CHECK_OK(tn_domain_reap(d, &reaped));
     tn_object_close(queue);
@@ -243,7 +243,7 @@ static int hold_and_leave(void *argument)
     for (int i = 0; i < 50; i++)
         TN_CHECK_OK(tn_queue_push_tensor(queue, tensors[i], i % 2 ? TN_PUSH_MOVE : 0, TN_NOW));
     tn_domain_close(d);
-    /* What is left may and should be given back still. */
+    /* A tensor that is left can still be released, and should be. */
     for (int i = 0; i < 200; i++)
         if (i >= 50 || i % 2 == 0)
             tn_tensor_unref(tensors[i]);
@@ -280,7 +280,7 @@ static bool is_file_of(const char *path, uint64_t inode)
            stat_now.st_ino == inode;
 }
 
-/* How many descriptors of all processes are this memory object. */
+/* Count the descriptors of all processes that refer to this memory object. */
 static unsigned count_openers(uint64_t inode)
 {
     char path[300];
@@ -321,7 +321,7 @@ TN_TEST(a_domain_is_gone_a_moment_after_its_last_member_left)
     tn_domain *d = create("house", 64 * MIB, 0), *none = NULL;
     uint64_t control = d->segment.control_inode, arena = d->segment.arena_inode;
     int manager = open_manager("house");
-    tn_tensor *left = filled(d, MIB, 1); /* its mapping stays until it is given back */
+    tn_tensor *left = filled(d, MIB, 1); /* its mapping stays until the tensor is released */
     assert_true(count_openers(control) >= 2);
     tn_domain_close(d);
     await_manager_end(manager);
@@ -457,7 +457,7 @@ TN_TEST(what_a_parent_gives_back_right_after_a_fork_stays_its_childs)
         in.tensor = filled(d, bytes, 0x11);
         in.waits = tnt_random_below(2) == 0;
         pid_t child = tnt_fork(look_at_inheritance, &in);
-        (void)tnt_random(); /* the next round's chance is another one */
+        (void)tnt_random(); /* so that the next round has another random number */
         tn_tensor_unref(in.tensor);
         tn_tensor *over = filled(d, bytes, 0x22), *more = filled(d, bytes, 0x33);
         if (in.waits)
@@ -500,7 +500,7 @@ TN_TEST(the_watermark_can_be_moved_and_trim_asked_for)
     tn_domain *d = create(NULL, 256 * MIB, 200 * MIB);
     uint64_t freed = 0;
     tn_tensor_unref(filled(d, 64 * MIB, 1));
-    assert_true(arena_bytes(d) >= 64 * MIB); /* kept warm */
+    assert_true(arena_bytes(d) >= 64 * MIB); /* this memory is kept warm */
     TN_CHECK_OK(tn_domain_trim(d, 0, &freed));
     assert_int_equal(freed, 64 * MIB);
     assert_true(arena_bytes(d) < MIB);
@@ -532,7 +532,10 @@ TN_TEST(what_was_freed_is_recycled_warm)
             assert_ptr_equal(tn_tensor_data(tensor), data);
             tn_tensor_unref(tensor);
         }
-        /* Not a page of the payload: 4 MiB would be a thousand of them, ten times over. */
+        /*
+         * Joining touches no page of the payload. 4 MiB of payload would be a thousand pages,
+         * ten times the limit.
+         */
         if (bytes >= MIB)
             assert_in_range(minor_faults() - faults, 0, 20);
         assert_int_equal(arena_bytes(d), memory);
@@ -540,7 +543,7 @@ TN_TEST(what_was_freed_is_recycled_warm)
     tn_domain_close(d);
 }
 
-/* What a thread did in another domain first says nothing of this one. */
+/* What a thread did first in another domain says nothing about this one. */
 TN_TEST(leaving_a_second_domain_publishes_its_free_blocks_there)
 {
     enum { BYTES = 4096 };
@@ -601,7 +604,7 @@ TN_TEST(a_free_in_another_process_wakes_a_wait_for_memory)
     for (int round = 0; round < 20; round++) {
         int64_t bytes = 24 * MIB;
         TN_CHECK_OK(tn_tensor_create(w.domain, TN_UINT8, 1, &bytes, NULL, &tensor));
-        /* Held by a message while we fork: the child would have a hold of its own. */
+        /* A message holds the tensor during the fork; else the child would get a hold of it. */
         tn_queue *queue;
         TN_CHECK_OK(tn_queue_open(w.domain, "door", NULL, TN_OPEN_NEW, &queue));
         TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));

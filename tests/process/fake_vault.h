@@ -19,8 +19,8 @@ enum { FAKE_VAULT_ENTRIES = 16, FAKE_VAULT_MS = 20000 };
 
 struct fake_vault {
     _Atomic uint32_t puts, drops, lists; /* requests of each kind */
-    _Atomic uint32_t breaks;             /* how many of the next lists break off */
-    bool breaks_with_nonsense;           /* false: by closing the connection */
+    _Atomic uint32_t breaks;             /* how many of the next answers to LIST break off */
+    bool breaks_with_nonsense;           /* false: it closes the connection */
     uint64_t file;                       /* the inode of its socket */
     pid_t pid;
 };
@@ -79,7 +79,7 @@ static inline bool fake_vault_serve(struct fake_vault *v, int fd, struct fake_va
         return false;
     if (p.verb == VAULT_LIST)
         return fake_vault_list(v, fd, at, *count);
-    fake_vault_drop(at, count, &p); /* before a put of the same storage too */
+    fake_vault_drop(at, count, &p); /* a put of the same storage replaces the entry */
     if (p.verb == VAULT_PUT) {
         TN_CHECK(*count < FAKE_VAULT_ENTRIES && with_fd >= 0);
         at[(*count)++] = (struct fake_vault_entry){p, with_fd};
@@ -124,7 +124,8 @@ static inline struct fake_vault *fake_vault_start(void)
 }
 
 /**
- * Whether tenond asked it to drop nothing that it had, and no other vault has taken its place.
+ * Whether tenond has asked this vault to drop no storage that it had, and no other vault has
+ * taken its place.
  */
 static inline bool fake_vault_has_all(const struct fake_vault *v)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tests: the runtime folder of a process stays the same while sessions begin and end and the
- * environment changes. The system's folders are below the test's own.
+ * environment changes. Folders of the test stand for /run and /tmp.
  */
 #include <sys/stat.h>
 
@@ -25,7 +25,7 @@ static const char *below(const char *name)
 
 static void make(const char *name) { TN_CHECK(mkdir(below(name), 0700) == 0); }
 
-/* No session yet: what is left is the folder below tmp. */
+/* There is no session yet, so the folder below tmp is used. */
 static void begin_system(void)
 {
     snprintf(root, sizeof root, "%s/root", tnt_folder());
@@ -130,7 +130,7 @@ static void remove_all(const char *name)
     TN_CHECK(system(command) == 0);
 }
 
-/* In the folder of a session. `next` is what can be used when that is gone. */
+/* Begin in the folder of a session. `next` is the folder that can be used once that is gone. */
 static void begin_in_session(const char *next)
 {
     begin_system();
@@ -177,13 +177,13 @@ TN_TEST(a_session_that_ends_takes_no_storage_with_it)
     assert_string_equal(tn_runtime_folder(), folder);
     await_storages(second, 3);
     pop_all(3);
-    tn_domain *later = tnt_domain(NULL); /* of a process whose folder is gone */
+    tn_domain *later = tnt_domain(NULL); /* made by a process whose folder is gone */
     assert_int_equal(manager_pid(later), second);
     tn_domain_close(later);
     finish();
 }
 
-/* The user logs out, and in again after tenond has gone on in another folder. */
+/* The user logs out, and in again once tenond has gone on in another folder. */
 static void log_out_and_in(void)
 {
     char folder[300];
@@ -223,7 +223,7 @@ TN_TEST(a_tenond_that_moved_is_replaced_after_a_login_too)
     finish();
 }
 
-/* The member makes no call between the logout and tn_domain_open() or tn_domain_open(). */
+/* The member makes no call between the logout and tn_domain_open(). */
 TN_TEST(a_member_finds_its_names_again_after_a_login)
 {
     tn_domain *named = NULL, *second = NULL;
@@ -245,7 +245,7 @@ TN_TEST(a_member_finds_its_names_again_after_a_login)
     finish();
 }
 
-/* The user's next session is there before tenond looks. */
+/* The next session of the user begins before tenond checks its folder. */
 static void lose_folder(void (*lose)(const char *name))
 {
     begin_in_session("session");
@@ -261,14 +261,14 @@ static void lose_folder(void (*lose)(const char *name))
     await_end(old);
     assert_int_equal(manager_pid(d), next);
     await_storages(next, 3);
-    await_socket(tn_runtime_folder()); /* the old one did not remove it */
+    await_socket(tn_runtime_folder()); /* the old tenond did not remove the socket */
     assert_int_not_equal(tni_os_file_number(TNI_MANAGER_LOCK), 0);
     pop_all(3);
     tn_domain_close(later);
     finish();
 }
 
-/* The lock of tenond stays, under another name. */
+/* The lock file of tenond stays, under another name. */
 static void rename_all(const char *name)
 {
     TN_CHECK(rename(below(name), below("renamed")) == 0);
@@ -277,7 +277,7 @@ static void rename_all(const char *name)
 TN_TEST(a_tenond_that_lost_its_folder_gives_all_to_the_next) { lose_folder(remove_all); }
 TN_TEST(a_tenond_whose_folder_was_renamed_gives_all_to_the_next) { lose_folder(rename_all); }
 
-/* In a folder that the old one does not choose. */
+/* The next tenond is in a folder that the old one does not choose. */
 TN_TEST(a_tenond_that_was_stopped_leaves_a_domain_to_its_successor)
 {
     begin_in_session("next");
@@ -338,7 +338,10 @@ TN_TEST(a_killed_tenond_is_replaced_once_its_folder_is_usable)
 }
 
 #if defined(TN_KILL_POINTS)
-/* Members have what was not lost with it: here this process, which holds `t`. */
+/*
+ * Check that the next tenond gets the descriptors that members still have: here this process,
+ * which holds `t`.
+ */
 static void expect_served(int32_t dead, tn_tensor *t)
 {
     int32_t next = await_successor(d, dead);
@@ -464,7 +467,7 @@ TN_TEST(a_member_in_a_session_replaces_the_tenond_of_a_service)
 
 /* ---- two folders ------------------------------------------------------------------------- */
 
-/* In the folder of a session, and could choose the next one. */
+/* Begin in the folder of a session; `next` is the folder that the process could choose next. */
 static void begin_beside(const char *next)
 {
     make("session");
@@ -603,7 +606,7 @@ TN_TEST(a_domain_that_another_tenond_has_is_not_registered_again)
     tnt_signal_close(&signal);
 }
 
-/* As if it had judged the first one dead. */
+/* Two tenonds become the manager, as if the second had found the first one dead. */
 TN_TEST(of_two_managers_of_one_domain_one_leaves)
 {
     struct tnt_signal signal = tnt_signal_open();

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that was started by other means than tenon's ends with the member that it follows.
- */
+/* A process that tenon did not start follows a member: it ends with that member. */
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -147,7 +146,7 @@ TN_TEST(a_dead_member_whose_pid_was_reused_is_not_followed)
     tnt_kill(dead);
     struct tni_seat *entry = tni_seat_at(&d->segment, dead_seat);
     atomic_store(&entry->pid, living);
-    entry->start_time--; /* both may have begun in one tick of the clock */
+    entry->start_time--; /* so the two do not seem to have begun in one tick of the clock */
     TN_CHECK_OK(tn_process_follow(d, living));
     assert_int_equal(tni_who_seat(atomic_load(&d->me->parent)), seat);
     atomic_fetch_and(&d->me->flags, ~(uint32_t)TNI_SEAT_ENDS_WITH_PARENT);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what a child has of a call that another thread of its parent is in: nothing. ref.c I6.
- * Each call is stopped where it has a block and waits; the child lives on.
+ * Tests: a child has no part in a call that another thread of its parent is making (ref.c,
+ * I6). Each call is stopped while it has a block and waits; the child goes on.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -157,7 +157,7 @@ static void *push_and_exit_in_a_child(void *argument)
     return NULL;
 }
 
-/* The block that the parent packed may be another's by the time that the child goes on. */
+/* When the child goes on, another process may have the block that the parent packed. */
 TN_TEST(a_child_that_the_hook_of_a_push_forks_pushes_a_message_too)
 {
     int64_t bytes = MIB;
@@ -199,7 +199,9 @@ static void open_small_domain(void)
     go = tnt_signal_open();
 }
 
-/* The child has every block for messages, and so the one that its parent packed its own into.
+/*
+ * The child takes every block for messages, so also the one that its parent packed the
+ * message into.
  */
 static void take_all_blocks(void)
 {
@@ -515,7 +517,7 @@ static void *share_view(void *tensor)
     return t;
 }
 
-/* In memory that was used before. */
+/* Make zeros in memory that was used before. */
 static void *make_zeros_again(void *argument)
 {
     int64_t bytes = MUCH;
@@ -554,7 +556,7 @@ static bool maps_storages(pid_t pid)
     return is_found;
 }
 
-/* @return 0: the tensor was made before the child was */
+/* @return 0: the tensor was complete before the fork */
 static pid_t fork_while_it_is_written(void *(*make)(void *), void *argument, void **ret_tensor)
 {
     pthread_t maker;

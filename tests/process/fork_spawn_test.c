@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tests: fork() inside of calls of the room spawn. The child has nothing of what its parent
- * waits for, whether the hook of tn_interrupt_set() forks it or another thread does. Copies of
- * its parent's objects it can close, and that harms neither of the two.
+ * waits for, whether the hook of tn_interrupt_set() forks it or another thread does. The
+ * child can close its copies of the parent's objects, and that harms neither process.
  *
- * A hook runs in the thread that waits, so it forks at a known point. What another thread's
- * fork() could meet is had in the same way: the thread itself forks, in close() or free().
+ * A hook runs in the thread that waits, so it forks at a known point. What a fork() of
+ * another thread could meet is tested in the same way: the waiting thread itself forks, in
+ * close() or free().
  */
 #include "harness/harness.h"
 #include "harness/tensor.h"
@@ -51,13 +52,13 @@ static struct tnt_signal go;
 
 static struct {
     pid_t parent, child;
-    int answer;            /* in the child */
-    bool (*is_time)(void); /* NULL: always */
-    void (*let_go)(void);  /* in both: the wait can come to its end */
-    unsigned child_fds;    /* in the child, when it begins */
+    int answer;            /* what the wait returned in the child */
+    bool (*is_time)(void); /* whether to fork now; NULL: at once */
+    void (*let_go)(void);  /* called in both processes, so that the wait can end */
+    unsigned child_fds;    /* descriptors of the child when it begins */
 } hook;
 
-/* The parent goes on with its wait when the child has ended. */
+/* The parent continues its wait when the child has ended. */
 static int fork_once(void *context)
 {
     (void)context;
@@ -79,10 +80,10 @@ struct kind {
     void (*open)(void);
     int (*wait)(void);
     void (*let_go)(void);
-    void (*drop)(void); /* in both: what the wait was at */
+    void (*drop)(void); /* called in both processes: drop what the call waited for */
     bool (*is_time)(void);
     int answer;
-    unsigned gives_back; /* descriptors, when the wait ends in the child */
+    unsigned gives_back; /* how many descriptors the end of the wait closes in the child */
 };
 
 static void ends_in_the_child(const struct kind *kind)
@@ -311,7 +312,7 @@ static void open_pool_without_memory(void)
 
 static void free_memory(void) { large = tn_tensor_unref(large); }
 
-/* The job has one result, and there is no other job. */
+/* Submit a job while there is no other; it has one result. */
 static int submit_much(void)
 {
     static const struct {
@@ -445,9 +446,9 @@ TN_TEST(a_child_forked_in_a_waiting_worker_is_no_worker)
 
 static struct {
     pid_t parent;
-    int fd;                              /* fork once it was closed; -1: do not */
-    bool (*is_freed)(const void *block); /* fork once this one was freed; NULL: do not */
-    void (*in_child)(void);              /* closes its copies */
+    int fd;                              /* fork after this descriptor was closed; -1: do not */
+    bool (*is_freed)(const void *block); /* fork after this block was freed; NULL: do not */
+    void (*in_child)(void);              /* the child closes its copies here */
 } at;
 
 static void fork_here(void)
@@ -462,7 +463,7 @@ static void fork_here(void)
     _exit(0);
 }
 
-/* In place of libc's. */
+/* This close() replaces that of libc. */
 int close(int fd)
 {
     int status = (int)syscall(SYS_close, fd);
@@ -533,8 +534,8 @@ TN_TEST(a_child_that_closed_its_copy_of_a_server_can_fork)
     close_domain(domain);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have free() */
-/* In place of libc's. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they have free() */
+/* This free() replaces that of libc. */
 void free(void *block)
 {
     static void (*libc_free)(void *);
@@ -548,7 +549,7 @@ void free(void *block)
     }
 }
 
-/* It never leaves a block where it is. */
+/* realloc() moves each block here, so every old block is freed. */
 void *realloc(void *block, size_t size_bytes)
 {
     void *moved = malloc(size_bytes);
@@ -579,7 +580,7 @@ static bool is_list_of_process(const void *block)
 
 static void stop_as_the_second(struct tn_domain *of_child)
 {
-    static int passed; /* by the server, and by its child */
+    static int passed; /* counts the server and its child */
     (void)of_child;
     if (++passed == 2)
         raise(SIGSTOP);

@@ -40,7 +40,10 @@ static void in_parent(void)
         errno = EBADF;
 }
 
-/* Before the first domain, so before tenon's handlers; and the one socket for bells. */
+/*
+ * Before the first domain, and so before tenon's handlers. The process also makes its one
+ * socket for bells here.
+ */
 __attribute__((constructor)) static void register_first(void)
 {
     pthread_atfork(NULL, in_parent, in_child);
@@ -87,7 +90,7 @@ static int hold_a_tensor(void *argument)
     return 0;
 }
 
-/* Whatever was freed by mistake is given out again here, and written to. */
+/* If the library freed memory that it still uses, this gets that memory and writes to it. */
 static void scribble(void)
 {
     enum { TENSORS = 200 };
@@ -157,7 +160,7 @@ static int fork_and_report(void *argument)
         tnt_signal(&told);
         _exit(0);
     }
-    return 1; /* its parent is killed before it gets here */
+    return 1; /* the parent is killed before this */
 }
 
 TN_TEST(a_late_child_without_a_witness_takes_no_seat_of_another)
@@ -175,7 +178,7 @@ TN_TEST(a_late_child_without_a_witness_takes_no_seat_of_another)
     tnt_await(&told);
     tnt_await(&told);
     tnt_signal(&go);
-    tnt_await(&told); /* the late child was refused */
+    tnt_await(&told); /* the late child got no seat */
     TN_CHECK_OK(tn_domain_reap(d, &reaped));
     assert_int_equal(reaped, 0);
     scribble();
@@ -209,7 +212,7 @@ TN_TEST(a_late_parent_does_not_reap_its_childs_reused_seat)
     begin();
     pid_t parent = tnt_fork(fork_a_child_that_dies_seated, &done);
     tnt_await(&arrived);
-    while (reaped == 0) /* its child, once it is dead */
+    while (reaped == 0) /* the seat of its child, once that child is dead */
         TN_CHECK_OK(tn_domain_reap(d, &reaped));
     pid_t next = tnt_fork(hold_a_tensor, &check);
     tnt_await(&told);
@@ -279,7 +282,7 @@ static int end_at_once(void *argument)
     return 0;
 }
 
-/* Leave just `count` descriptors free. @return how many fill the table */
+/* Leave exactly `count` descriptors free. @return how many descriptors fill the table */
 static int fill_descriptors(int *fds, int most, int count)
 {
     int used = 0;
@@ -299,7 +302,7 @@ TN_TEST(a_fork_with_too_few_descriptors_leaves_no_seat_behind)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     for (int free_count = 0; free_count < 6; free_count++) {
         int used = fill_descriptors(fds, 256, free_count);
-        for (int i = 0; i < 12; i++) /* the domain has 8 seats */
+        for (int i = 0; i < 12; i++) /* more than the 8 seats of the domain */
             tnt_wait_ok(tnt_fork(end_at_once, NULL));
         while (used > 0)
             close(fds[--used]);
@@ -319,7 +322,7 @@ static int say_and_pause(void *argument)
     return 0;
 }
 
-/* reclaim.c, I3: what still names the old one must not meet the new. */
+/* reclaim.c, I3: what still names the old process must not match the new one in the seat. */
 TN_TEST(a_seat_that_was_reclaimed_has_the_next_incarnation)
 {
     tn_domain *domain = tnt_domain(&(tn_domain_options){
@@ -420,7 +423,7 @@ TN_TEST(a_forked_child_has_none_of_its_parents_pending_commits)
 
 enum { COPY_BYTES = 4096, MOST_BLOCKS = 64 };
 
-/* What a parent shares, and each child has in its copy of the parent's memory. */
+/* What the parent shares, and what each child has in its copy of the parent's memory. */
 struct inheritance {
     tn_tensor *tensor;
     tn_queue *queue;
@@ -452,8 +455,7 @@ static void close_inheritance(struct inheritance *of)
     tn_tensor_unref(of->tensor);
 }
 
-/* As in code that some other library runs in such a child; nothing of it may be its parent's.
- */
+/* As another library would act in such a child; nothing that it changes may be the parent's. */
 static int act_as_the_parent(struct inheritance *of)
 {
     tn_tensor *t;
@@ -524,7 +526,10 @@ static pid_t copy_process(bool is_raw)
     return is_raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : _Fork();
 }
 
-/* Everything that it can get, and that was freed if it should not have been. */
+/*
+ * Allocate and write everything that can be had, so that memory that was freed by mistake is
+ * overwritten.
+ */
 static void overwrite_what_is_free(void)
 {
     tn_tensor *t[MOST_BLOCKS];
@@ -581,7 +586,7 @@ static void damage_free_memory(size_t size_bytes)
         free(taken[i]);
 }
 
-/* What the library freed, and reads or writes all the same. */
+/* Damage memory that the library freed, in case it still reads or writes it. */
 static void damage_what_is_free(void)
 {
     enum { STEP = 16, MOST = 1024 };
@@ -663,7 +668,7 @@ static void check_that_a_failed_fork_is_no_death(void)
     pid_t parent = tnt_fork(fail_to_fork, barrier);
     tnt_await(&told);
     TN_CHECK_OK(tn_domain_reap(d, &reaped));
-    assert_int_equal(reaped, 1); /* its child's seat */
+    assert_int_equal(reaped, 1); /* the seat of its child */
     TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) >= 0);
     tnt_wait_ok(parent);
     tn_object_close(barrier);

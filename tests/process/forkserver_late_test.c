@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fork servers and askers that do not meet: the asker gives up, or the server dies, just as the
- * child begins.
+ * Fork servers whose answer does not arrive: the asker gives up, or the server dies, just as
+ * the child begins.
  */
 #include "harness/harness.h"
 
@@ -18,7 +18,7 @@
 #include "process/process.h"
 #include "spawn/child.h"
 
-static struct tnt_signal runs; /* a child's function has begun */
+static struct tnt_signal runs; /* set when a child's function has begun */
 
 static int say_and_pause(tn_domain *domain, void *argument)
 {
@@ -81,7 +81,10 @@ TN_TEST(a_child_that_runs_is_returned_though_the_hook_says_stop)
 
 static int forks_passed;
 
-/* Before it runs anything of the room spawn. The first is the server itself. */
+/*
+ * Stop before this process runs code of the room spawn. The first process that gets here is
+ * the server.
+ */
 static void stop_as_the_second(struct tn_domain *domain)
 {
     (void)domain;
@@ -107,8 +110,9 @@ static int stop_at_the_second(struct tn_domain *domain, uint32_t child)
 
 struct giving_up {
     tn_domain *domain;
-    bool is_forked; /* when its asker gives up, the child is stopped; else the server is */
-    bool has_no_descriptors; /* when the answer is read */
+    bool is_forked; /* true: when the asker gives up, the child is stopped; false: the server is
+                     */
+    bool has_no_descriptors; /* when the answer is read, no descriptor is free */
 };
 
 /* The child stays stopped until it is killed. */
@@ -169,11 +173,13 @@ TN_TEST(a_child_whose_asker_and_server_are_gone_is_killed_at_once)
 /* ---- the server dies --------------------------------------------------------------------- */
 
 static struct {
-    pid_t server; /* 0: nothing to do */
+    pid_t server; /* 0: do nothing */
     bool is_killed_here;
 } at_next_look;
 
-/* The server makes its child and dies, right before an asker looks whether it lives. */
+/*
+ * The server forks its child and dies, right before an asker checks whether the server lives.
+ */
 static void let_server_fork_and_die(void)
 {
     int fd = pidfd_of(at_next_look.server);
@@ -187,7 +193,10 @@ static void let_server_fork_and_die(void)
     at_next_look.server = 0;
 }
 
-/* In place of libc's: how the library asks whether a child of its process has ended. */
+/*
+ * This waitid() replaces that of libc. With it the library checks whether a child of its
+ * process has ended.
+ */
 int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 {
     if (at_next_look.server != 0)

@@ -181,7 +181,7 @@ static void *take_twice(void *mutex)
 static volatile sig_atomic_t raised;
 static void note_signal(int number) { raised = number; }
 
-/* What libc knows of its thread must be true of the child. */
+/* What libc keeps of the calling thread must be right in the child. */
 static int use_threads(tn_domain *domain, void *argument)
 {
     pthread_mutexattr_t attribute;
@@ -197,7 +197,10 @@ static int use_threads(tn_domain *domain, void *argument)
     TN_CHECK(pthread_create(&thread, NULL, take_twice, &mutex) == 0);
     TN_CHECK(pthread_join(thread, NULL) == 0);
     TN_CHECK(pthread_mutex_unlock(&mutex) == 0);
-    /* By the number that libc keeps; the system refuses that of another process. */
+    /*
+     * libc makes the clock's id of the pid that it keeps; the kernel refuses the pid of
+     * another process.
+     */
     clockid_t clock;
     struct timespec used;
     TN_CHECK(pthread_getcpuclockid(pthread_self(), &clock) == 0);
@@ -309,7 +312,7 @@ TN_TEST(a_child_without_a_seat_whose_server_died_leaves_no_zombie)
 
 static int forks_passed;
 
-/* The first is that of the server itself. */
+/* The first process that gets here is the server. */
 static void die_as_the_second(struct tn_domain *domain)
 {
     (void)domain;
@@ -338,7 +341,7 @@ TN_TEST(a_server_goes_on_after_a_child_that_died_at_its_start)
 {
     tn_domain *domain = open_domain(8);
     tn_process *none = NULL;
-    tni_kill_point_arm("process_bound_to_parent", 2); /* the server passes it, too */
+    tni_kill_point_arm("process_bound_to_parent", 2); /* the server passes this point, too */
     tn_forkserver *server = open_server(domain);
     tni_kill_point_arm(NULL, 0);
     for (int again = 0; again < 2; again++)
@@ -399,7 +402,7 @@ TN_TEST(fork_fails_without_a_descriptor_and_the_server_goes_on)
     tn_process *none = NULL;
     unsigned before = tnt_descriptor_count();
     assert_int_equal(end_of(start_exit(server, 5)), 5);
-    /* The server's table: its request comes without its descriptor. */
+    /* The table of the server is full: a request arrives without its descriptor. */
     assert_int_equal(prlimit(tn_forkserver_pid(server), RLIMIT_NOFILE, &none_left, NULL), 0);
     for (int again = 0; again < 2; again++)
         assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
@@ -431,7 +434,8 @@ TN_TEST(a_process_that_did_not_start_a_server_cannot_use_or_end_it)
 struct threads {
     tn_domain *domain;
     tn_forkserver *server;
-    int first, started; /* the exit code of its first child; children */
+    int first,
+        started; /* the exit code of the server's first child; how many children it started */
 };
 
 static void start_eight(struct threads *job, tn_forkserver *server)
@@ -508,7 +512,7 @@ TN_TEST(a_server_ignores_terminal_signals_and_its_children_do_not)
     signal(SIGINT, SIG_DFL);
     tn_forkserver *server = open_server(domain);
     signal(SIGUSR1, SIG_IGN);
-    /* After its first answer, it is at work. */
+    /* After its first answer the server serves requests. */
     assert_int_equal(end_of(start(server, tell_signals, NULL, 0)), 3);
     const int numbers[] = {SIGINT, SIGQUIT, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -524,7 +528,7 @@ TN_TEST(a_server_ignores_terminal_signals_and_its_children_do_not)
 
 struct family {
     tn_domain *domain;
-    int pids[2]; /* a pipe: the server's, the child's, once both run */
+    int pids[2]; /* a pipe for the pids of the server and of the child, once both run */
     pid_t server, child;
     uint32_t flags;
     bool is_threaded, has_lost_its_server, has_exited, has_no_main_thread;
@@ -590,7 +594,7 @@ static int be_main(void *argument)
 }
 
 struct descriptors {
-    int server, child; /* pidfds; -1: gone already */
+    int server, child; /* pidfds; -1: the process has ended already */
     pid_t child_pid;
 };
 
@@ -614,7 +618,7 @@ static void end_family(const struct family *family)
     close_domain(family->domain);
 }
 
-/* All that a main process started ends with it, however it ends. */
+/* However the main process ends, all that it started ends with it. */
 static void family_ends(struct family family, int signal)
 {
     family.domain = open_domain(8);
@@ -689,7 +693,7 @@ static void *ask_for_child(void *argument)
     return start_exit(asker->server, 7);
 }
 
-/* Until a thread of this process waits for something. */
+/* Wait until a thread of this process sleeps. */
 static void await_sleep(pid_t thread)
 {
     char path[64], line[256] = "";
@@ -755,7 +759,7 @@ static int interrupt(void *context)
 
 enum after_giving_up { ASK_AGAIN, CLOSE, CLOSE_STOPPED, KILL };
 
-/* The server has a request whose asker is gone. */
+/* The server has a request whose asker has given up. */
 static void give_up_and(enum after_giving_up next)
 {
     int ends[2];
@@ -827,7 +831,10 @@ static int be_interrupted(void *argument)
     return be_main(argument);
 }
 
-/* As Ctrl-C: to every process of the group. The server ignores it, and ends all the same. */
+/*
+ * As Ctrl-C does: a signal to every process of the group. The server ignores it, and ends
+ * nevertheless.
+ */
 TN_TEST(nothing_is_left_when_the_process_group_is_killed)
 {
     const int numbers[] = {SIGINT, SIGKILL};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: tn_interrupt_set(). Each kind of wait is ended by the hook, and loses nothing; or goes
- * on when the hook says so, and ends as it would have.
+ * Tests: tn_interrupt_set(). The hook can end each kind of wait, and nothing is lost; if the
+ * hook says to go on, the wait ends as it would have without the hook.
  *
- * The main thread waits; another one, the helper, sends it signals and gives it what it waits
- * for. The helper acts when the hook was called, so the other thread is in its wait then.
+ * The main thread waits. Another thread, the helper, sends it signals and gives it what it
+ * waits for. The helper acts after the hook was called, because the main thread is in its
+ * wait then.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -21,7 +22,9 @@
 #include "os/os.h"
 #include "wait/wait.h"
 
-/* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -136,7 +139,10 @@ static void open_full(void)
         push_one();
 }
 static void pop_one(void) { TN_CHECK_OK(pop(TN_NOW)); }
-/* Each number once and in order, that of the interrupted push not twice. */
+/*
+ * Each number arrives once and in order; the number of the interrupted push does not arrive
+ * twice.
+ */
 static void close_full(void)
 {
     for (uint32_t i = 1; i <= CAPACITY; i++) {
@@ -178,7 +184,7 @@ static int wait_for_permit(tn_deadline deadline)
     return tn_semaphore_acquire(semaphore, deadline);
 }
 static void release_permit(void) { TN_CHECK_OK(tn_semaphore_release(semaphore)); }
-/* One permit is held, and was once; of the interrupted wait none is counted. */
+/* One permit is held, as before; the interrupted wait took none. */
 static void close_semaphore(void)
 {
     release_permit();
@@ -569,7 +575,10 @@ static void *end_waiter(void *argument)
     return NULL;
 }
 
-/* Sleepers look again every 100 ms; were the signals lost, that alone would take too long. */
+/*
+ * Sleepers check every 100 ms: if the signals were lost, the checks alone would take too
+ * long.
+ */
 TN_TEST_WITHIN(a_signal_of_a_condition_goes_to_an_uninterrupted_waiter, 60)
 {
     struct tnt_signal waits = tnt_signal_open();
@@ -580,7 +589,7 @@ TN_TEST_WITHIN(a_signal_of_a_condition_goes_to_an_uninterrupted_waiter, 60)
         release_lock();
         pid_t child = tnt_fork(wait_in_child, &waits);
         tnt_await(&waits);
-        hold_lock(); /* it let the lock go, so it waits */
+        hold_lock(); /* the waiter has released the lock, so it waits */
         listen(true);
         TN_CHECK(pthread_create(&helper, NULL, end_waiter, NULL) == 0);
         assert_int_equal(tn_condition_wait(condition, lock, TN_FOREVER), TN_ERR_INTERRUPTED);
@@ -673,7 +682,7 @@ static void *send_signals(void *argument)
     return NULL;
 }
 
-/* Without a signal it is called every 100 ms, which would take five seconds. */
+/* Without signals the hook is called every 100 ms, which would take five seconds. */
 TN_TEST(the_hook_is_called_when_a_signal_comes)
 {
     pthread_t helper;
@@ -691,7 +700,7 @@ TN_TEST(the_hook_is_called_when_a_signal_comes)
     finish();
 }
 
-/* It has nothing of the library's in its hand when it calls. */
+/* The library has no lock and no thread record when it calls the hook. */
 static int use_everything(void *context)
 {
     tn_tensor *tensor;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For processes whose main thread has ended. */
+/* For tests of processes whose main thread has ended. */
 #ifndef TENON_TESTS_MAIN_THREAD_H
 #define TENON_TESTS_MAIN_THREAD_H
 

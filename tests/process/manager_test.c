@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tenond, as its users and its enemies meet it. Each test has a runtime folder, and so a
- * tenond, of its own.
+ * tenond, as members and hostile processes meet it. Each test has its own runtime folder, and
+ * so its own tenond.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -21,10 +21,7 @@
 
 enum { LONG_MS = 10000 };
 
-/*
- * A process keeps one socket for ringing bells, from its first ring on: before a test's
- * descriptors are counted.
- */
+/* A process keeps one socket for bells, made here before a test counts descriptors. */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 /* ---- looking at it ----------------------------------------------------------------------- */
@@ -153,7 +150,7 @@ TN_TEST(the_first_domain_starts_tenond_in_a_session_of_its_own)
     assert_true(pid > 0);
     assert_int_equal(getsid(pid), pid);
     assert_int_not_equal(getsid(0), pid);
-    /* The second domain has the same one. */
+    /* The second domain has the same tenond. */
     tn_domain *other = create("second");
     assert_int_equal(manager_pid(other), pid);
     tn_domain *anonymous = create(NULL);
@@ -219,7 +216,7 @@ TN_TEST(a_waiting_member_replaces_a_killed_tenond_without_loss)
     pid_t pid = start_member(&member);
     int32_t old = manager_pid(d);
     kill_and_await(old, SIGKILL);
-    tnt_kill(pid); /* dies while there is no tenond */
+    tnt_kill(pid); /* the child dies while there is no tenond */
 
     int32_t successor = await_successor(d, old);
     await_deaths(d, 2);
@@ -242,7 +239,7 @@ TN_TEST(tenond_that_was_told_to_end_is_replaced_too)
     int32_t old = manager_pid(d);
     kill_and_await(old, SIGTERM);
     assert_int_equal(manager_pid(d), 0);
-    assert_int_equal(deaths(d), 0); /* it left in good order */
+    assert_int_equal(deaths(d), 0); /* the member left in good order */
     await_successor(d, old);
     TNT_AUDIT(d);
     tn_domain_close(d);
@@ -274,10 +271,10 @@ TN_TEST(a_name_belongs_to_one_living_domain)
     assert_int_equal(tn_domain_open("d", NULL, TN_OPEN_NEW, &other), TN_ERR_EXISTS);
     assert_non_null(strstr(tn_error_detail(), "'d'"));
     assert_int_equal(tn_domain_open("e", NULL, TN_OPEN_EXISTING, &other), TN_ERR_NOT_FOUND);
-    TN_CHECK_OK(tni_manager_register(d)); /* again: nothing happens */
+    TN_CHECK_OK(tni_manager_register(d)); /* registering again changes nothing */
     uint64_t inode = d->segment.control_inode;
     tn_domain_close(d);
-    /* Though tenond still keeps it for a moment. */
+    /* The name is free, though tenond still keeps the old domain for a moment. */
     d = create("d");
     assert_int_not_equal(d->segment.control_inode, inode);
     tn_domain_close(d);
@@ -304,7 +301,7 @@ TN_TEST(tenond_ends_and_tidies_up_when_nothing_is_left)
     assert_int_not_equal(access(path, F_OK), 0);
     snprintf(path, sizeof path, "%s/" TNI_MANAGER_LOCK, tnt_folder());
     assert_int_not_equal(access(path, F_OK), 0);
-    /* And is there again when it is needed. */
+    /* A tenond is started again when it is needed. */
     d = create("d");
     tn_domain_close(d);
 }
@@ -354,7 +351,7 @@ TN_TEST(a_lone_poller_learns_of_a_death_after_tenond_was_killed)
     for (int round = 0; round < 2; round++) {
         pid_t pid = tnt_fork(produce, (void *[]){&is_there, q});
         tnt_await(&is_there);
-        while (!tni_manager_is_alive(&d->segment)) /* the next one rings once it is there */
+        while (!tni_manager_is_alive(&d->segment)) /* the next one rings then */
             poll_once(d, fd);
         TN_CHECK(kill(manager_pid(d), SIGKILL) == 0);
         TN_CHECK(kill(pid, SIGKILL) == 0);
@@ -473,8 +470,8 @@ TN_TEST(a_domain_without_tenond_needs_none)
 /* ---- what it costs ----------------------------------------------------------------------- */
 
 /*
- * Bytes that are the process's alone: anonymous memory, and changed pages of files; the
- * domain's are not.
+ * The bytes that only this process uses: anonymous memory, and changed pages of files,
+ * without those of domains.
  */
 static uint64_t private_bytes(int32_t pid)
 {
@@ -513,7 +510,7 @@ static unsigned count_descriptors(int32_t pid)
     return count;
 }
 
-/* It may be looking at a process just now, which takes a descriptor or two for the while. */
+/* While tenond reads /proc of a process, it has a descriptor or two more. */
 static void await_descriptors(int32_t pid, unsigned most)
 {
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
@@ -533,14 +530,14 @@ TN_TEST(tenond_needs_less_than_two_mebibytes_and_few_descriptors)
         await_deaths(d, i);
     }
     assert_int_equal(live_blocks(d), 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have a shadow */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they use memory */
     assert_in_range(private_bytes(manager_pid(d)), 1, 2 << 20);
 #endif
     printf("# %llu bytes, %u descriptors\n", (unsigned long long)private_bytes(manager_pid(d)),
            count_descriptors(manager_pid(d)));
     /*
-     * Three of the standard ones, the lock, two of the pipe, the loop, bell, socket; control,
-     * arena, us.
+     * Three standard ones, the lock, two of the pipe, the loop, bell, socket; control, arena,
+     * and the process descriptor of this test.
      */
     await_descriptors(manager_pid(d), 12);
     close_member(&member);
@@ -568,7 +565,7 @@ static int live_in_a_large_domain(void *argument)
     return 0;
 }
 
-/* The arena of one is 50 TiB of addresses, of 128 that a process has. */
+/* The arena of one domain takes 50 TiB of addresses, of the 128 that a process has. */
 TN_TEST(tenond_manages_a_dozen_domains_of_a_tebibyte_at_once)
 {
     struct tnt_signal made[2] = {tnt_signal_open(), tnt_signal_open()};
@@ -595,8 +592,8 @@ static int connect_to_tenond(void)
 }
 
 /*
- * Whatever it makes of it, it closes the connection in the end. @return the reply's status, or
- * 1 for none
+ * Whatever the packet is, tenond closes the connection in the end. @return the status of the
+ * reply, or 1 if there was none
  */
 static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count)
 {
@@ -703,7 +700,7 @@ TN_TEST(silent_and_greedy_clients_do_not_keep_others_out)
     for (int i = 0; i < SILENT; i++)
         silent[i] = connect_to_tenond();
     tn_domain_close(join("d"));
-    /* Asks on and on, and never reads. */
+    /* This client sends requests all the time, and never reads. */
     int greedy = connect_to_tenond();
     struct tni_request request = make_request(TNI_REQUEST_FIND, "d");
     for (int i = 0, status = 0; i < REQUESTS && status == 0; i++)
@@ -725,7 +722,7 @@ TN_TEST_WITHIN(a_domain_full_of_noise_is_dropped_and_the_others_are_served, 60)
         int32_t tenond = manager_pid(good);
         const struct tni_geometry *g = &bad->segment.geometry;
         uint64_t tables = g->words_off;
-        /* The first time all but the header's first lines, then those too. */
+        /* The first round damages all but the start of the header, the second that too. */
         for (uint64_t at = round == 0 ? 256 : 0; at + 8 <= tables; at += 8) {
             uint64_t noise = tnt_random();
             memcpy(tni_control_at(&bad->segment, at), &noise, 8);
@@ -735,7 +732,7 @@ TN_TEST_WITHIN(a_domain_full_of_noise_is_dropped_and_the_others_are_served, 60)
         assert_int_equal(live_blocks(good), 0);
         assert_int_equal(manager_pid(good), tenond);
         close_member(&member);
-        /* Its own member cannot leave in good order any more. */
+        /* The member of the damaged domain cannot leave in good order any more. */
         bad->seat = TNI_NO_SEAT;
         tn_domain_close(bad);
         tn_domain_close(good);
@@ -750,7 +747,7 @@ struct latecomer {
     bool awaits_drop;
 };
 
-/* Until the tenond of a domain that we are not in has left it. */
+/* Wait until the tenond of a domain that this process is not in has left the domain. */
 static void await_drop(int control_fd, int arena_fd)
 {
     struct tni_segment s;
@@ -796,7 +793,7 @@ static struct latecomer open_latecomer(pid_t *ret_pid, bool awaits_drop)
                              .found = tnt_signal_open(),
                              .go = tnt_signal_open(),
                              .awaits_drop = awaits_drop};
-    *ret_pid = tnt_fork(come_late, &late); /* before there is a domain to have a seat in */
+    *ret_pid = tnt_fork(come_late, &late); /* there is no domain yet, so it has no seat */
     return late;
 }
 
@@ -830,7 +827,7 @@ TN_TEST(a_late_join_of_a_domain_that_tenond_left_makes_a_new_one)
 {
     pid_t pid;
     struct latecomer late = open_latecomer(&pid, true);
-    tn_domain *d = create("d"), *other = create("other"); /* for which tenond stays */
+    tn_domain *d = create("d"), *other = create("other"); /* it keeps tenond alive */
     tnt_signal(&late.made);
     tnt_await(&late.found);
     tn_domain_close(d);
@@ -931,7 +928,7 @@ TN_TEST(another_tenond_finishes_what_a_dead_one_was_reclaiming)
         char name[16];
         snprintf(name, sizeof name, "d%zu", i);
         setenv("TENON_KILL_POINT", points[i], 1);
-        /* Not by tn_domain_open(): we must not be killed at that point ourselves. */
+        /* Not tn_domain_open(), in which this process would be killed at that point itself. */
         tn_domain *d = create(name);
         unsetenv("TENON_KILL_POINT");
         int32_t old = manager_pid(d);
@@ -946,7 +943,7 @@ TN_TEST(another_tenond_finishes_what_a_dead_one_was_reclaiming)
         close_member(&member);
         int fd = open_process(manager_pid(d));
         tn_domain_close(d);
-        await_end(fd); /* the next one is to start with the next point */
+        await_end(fd); /* the next tenond shall start with the next point */
     }
 #else
     tnt_skip("this build has no kill points");
@@ -990,7 +987,7 @@ TN_TEST(tenond_notices_that_a_member_executed_another_program)
     tn_domain *d = create("d");
     struct member member = open_member(d, 0);
     pid_t pid = tnt_fork(join_and_become_cat, &member);
-    await_deaths(d, 2); /* the seat that it had by fork, and the one it took */
+    await_deaths(d, 2); /* the seat that it had by fork, and the one that it took */
     assert_int_equal(live_blocks(d), 0);
     assert_int_equal(kill(pid, 0), 0);
     tnt_kill(pid);

@@ -84,7 +84,10 @@ static int hold_memory_until_somebody_waits(void *argument)
 
 /* ---- sleeping ---------------------------------------------------------------------------- */
 
-/* What it gives back at its beginning and its end may be what others wait for. */
+/*
+ * What a waiter gives back at its beginning and its end may be what others wait for, so it
+ * wakes them then only.
+ */
 TN_TEST(a_wait_for_memory_wakes_no_other_process)
 {
     tn_tensor *held, *t;
@@ -100,7 +103,10 @@ TN_TEST(a_wait_for_memory_wakes_no_other_process)
     finish();
 }
 
-/* Sooner than memory goes back by its age, which a look in the wait would do in the end. */
+/*
+ * Sooner than the age at which free memory goes back anyway, which a check in the wait would
+ * do in the end.
+ */
 TN_TEST(memory_that_is_kept_warm_ends_each_wait_for_memory)
 {
     enum { YOUNG_MS = 4000 };
@@ -139,7 +145,10 @@ TN_TEST(a_call_ends_at_its_deadline_beside_one_that_is_stopped)
     finish();
 }
 
-/* It stays a member until it is told: one that leaves gives back what it keeps warm. */
+/*
+ * The holder stays a member until it is told: a member that leaves gives back what it keeps
+ * warm.
+ */
 static int hold_memory_and_wait_for_the_waiter(void *argument)
 {
     tn_tensor *t;
@@ -151,7 +160,7 @@ static int hold_memory_and_wait_for_the_waiter(void *argument)
     return 0;
 }
 
-/* A waiter gives back what is free more than once: here the memory becomes free later. */
+/* A waiter gives free memory back more than once: here the memory becomes free later. */
 TN_TEST(warm_memory_ends_a_wait_beside_a_stopped_process)
 {
     enum { LAST = TNI_THREADS - 1, YOUNG_MS = 4000 };
@@ -214,7 +223,10 @@ TN_TEST(a_child_that_is_forked_beside_a_wait_has_nothing_of_it)
 
 static void *make_nearly_all_and_free(void *strategy)
 {
-    /* A page for the header and one for the record: each waiter needs all that there is. */
+    /*
+     * A page for the header and one for the record: each waiter needs all the memory there
+     * is.
+     */
     int64_t most = 4 * MIB - 2 * (int64_t)tni_os_page_bytes();
     tn_tensor *t;
     TN_CHECK_OK(make(*(const uint32_t *)strategy, most, tnt_deadline(LONG_MS), &t));
@@ -291,7 +303,7 @@ TN_TEST(a_share_that_waits_for_memory_delays_no_share_of_a_view)
     finish();
 }
 
-/* What is missing is a block for the record, which comes back, and no descriptor. */
+/* A block for the record is missing, which comes back; no descriptor is missing. */
 TN_TEST(a_share_outside_of_the_arena_waits_for_a_block)
 {
     enum { MOST = 64 };
@@ -323,7 +335,10 @@ TN_TEST(a_share_outside_of_the_arena_waits_for_a_block)
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
-/* Their shapes are too long for the message block, which is several pages all the same. */
+/*
+ * The shapes of so many tensors do not fit into the slot, so each message needs a block of
+ * several pages.
+ */
 enum { TENSORS = 4000, PRODUCERS = 3 };
 static tn_queue *queue;
 static tn_message message;
@@ -358,7 +373,7 @@ static void pop_one(void)
     tn_message_fini(&m);
 }
 
-/* The longest that there is memory for. */
+/* Find the longest tensor for which there is memory. */
 static void find_longest(void)
 {
     int status;
@@ -399,12 +414,15 @@ TN_TEST(each_of_several_producers_can_have_all_the_memory)
 
 /* ---- what can never be ------------------------------------------------------------------- */
 
-/* Larger by a byte than the most that fits, though not than the blocks that there are. */
+/* Larger by one byte than the largest that fits, though not than the largest block. */
 TN_TEST(what_is_larger_than_the_quota_can_be_is_not_waited_for)
 {
     int64_t quota = 5 * MIB, page = (int64_t)tni_os_page_bytes();
     for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
-        /* Outside of the arena there is a page before the data, and a page for the record. */
+        /*
+         * A storage outside of the arena has one page before the data, and one page for the
+         * record.
+         */
         int64_t most = strategies[i] == TN_STRATEGY_ARENA ? quota : quota - 2 * page;
         tn_tensor *t;
         begin_with((uint64_t)quota);

@@ -21,11 +21,11 @@ static const tn_domain_options no_manager = {.struct_size = sizeof no_manager,
                                              .blocks = 1024,
                                              .flags = TN_DOMAIN_NO_MANAGER};
 
-/* What the two and the test share. */
+/* What the two members and the test share. */
 struct meeting {
     struct resident looker, member;
     tn_domain *domain;
-    volatile uint64_t who; /* the member */
+    volatile uint64_t who; /* the name of the member */
     struct tnt_signal joined, asked, answered;
     volatile int reaped, has_member, state;
     volatile bool is_mine_whole;
@@ -61,7 +61,7 @@ static void close_meeting(struct meeting *m)
     munmap(m, sizeof *m);
 }
 
-/* Not by fork(): from outside, as another program comes. */
+/* Join as an unrelated program does, not by fork(). */
 static tn_domain *join_anew(tn_domain *inherited)
 {
     char value[64];
@@ -115,7 +115,7 @@ static int be_a_member(void *argument)
     stay(m, t);
 }
 
-/* Takes all that it can have, and writes over it. */
+/* Allocate all the memory there is, and write to it. */
 static void take_much(tn_domain *domain)
 {
     tn_tensor *t[MOST_TENSORS];
@@ -179,7 +179,7 @@ static void meet(const struct space *of_looker, const struct space *of_member)
     close_meeting(m);
 }
 
-/* Tells of the spaces that it cannot try, and passes if it could try one at least. */
+/* Report the spaces that cannot be made here, and pass if at least one was tried. */
 static void meet_in_all(bool are_both)
 {
     bool is_allowed[SPACES], is_any = false;
@@ -207,7 +207,10 @@ TN_TEST(a_member_is_told_from_one_with_its_pid_in_other_namespaces) { meet_in_al
 
 enum { LONG_MS = 10000 };
 
-/* A process keeps one socket for ringing bells: before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 static const struct space container = {"pid,mount,proc", CLONE_NEWPID | CLONE_NEWNS, true};
@@ -228,7 +231,7 @@ static int32_t manager_pid(const tn_domain *domain)
 /* A search for the processes that have a domain of this name open. */
 struct search {
     const char *name;
-    int32_t pid; /* whether this one has it */
+    int32_t pid; /* whether this process has it */
     bool has_it;
     uint32_t count;
 };
@@ -289,7 +292,7 @@ static void close_container(struct meeting *m)
     close_meeting(m);
 }
 
-/* A runtime folder that is the container's own, under the name of the test's. */
+/* The container has its own runtime folder, under the name of the test's. */
 static int have_a_domain_apart(void *argument)
 {
     struct meeting *m = argument;
@@ -329,8 +332,10 @@ TN_TEST(tenond_reclaims_a_killed_container_while_others_live_outside)
     uint64_t deaths = atomic_load(&domain->segment.header->deaths);
     int32_t tenond = manager_pid(domain);
     kill_resident(&m->member);
-    /* Of the container's process the seat that it took and the one that it had by fork, and
-     * the one of its parent. */
+    /*
+     * Of the container's process: the seat that it took and the one that it had by fork; and
+     * the seat of its parent.
+     */
     await_deaths(domain, deaths + 3);
     assert_int_equal(manager_pid(domain), tenond);
     TNT_AUDIT(domain);
@@ -346,7 +351,10 @@ static int have_a_domain(void *argument)
 
 enum { ANOTHER_UID = 7 };
 
-/* In a user namespace that has no number for this process's user, and then another one. */
+/*
+ * Join from a user namespace that has no number for this process's user, and then from one
+ * that has another number.
+ */
 static int be_another_user(void *unused)
 {
     tn_domain *domain = NULL;
@@ -398,7 +406,8 @@ TN_TEST(a_tenond_in_a_container_reclaims_an_outer_process)
     pid_t pid = tnt_fork(be_outside, &joined);
     tnt_await(&joined);
     tnt_kill(pid);
-    await_deaths(domain, deaths + 2); /* the seat by fork, and the one that it took */
+    await_deaths(domain,
+                 deaths + 2); /* the seat that it had by fork, and the one that it took */
     assert_int_equal(manager_pid(domain), tenond);
     tnt_signal_close(&joined);
     kill_resident(&m->member);
@@ -467,7 +476,10 @@ TN_TEST(a_member_with_a_witness_is_alive_from_another_namespace)
 
 static const struct space time_apart = {"time", CLONE_NEWTIME, false};
 
-/* By number, as where no witness can be had: the start times of two namespaces differ. */
+/*
+ * Ask by pid and start time, as where there is no witness: the start times of two time
+ * namespaces differ.
+ */
 TN_TEST(a_start_time_of_another_time_namespace_is_no_proof)
 {
     skip_unless_allowed(&time_apart);
@@ -488,8 +500,9 @@ TN_TEST(a_start_time_of_another_time_namespace_is_no_proof)
 /* ---- exec -------------------------------------------------------------------------------- */
 
 /*
- * Without randomization (`setarch -R`) a program that runs itself again, with strings of the
- * same lengths, has its stack where it was, which is all that /proc tells of an image.
+ * Without address randomization (`setarch -R`), a program that executes itself again, with
+ * strings of the same lengths, has its stack at the same address, and /proc tells nothing
+ * else of an image.
  */
 static void become(int stage, int go_fd, const char *domain)
 {
@@ -516,7 +529,7 @@ static void be_an_image(const char *stage)
     const char *value = getenv("TNT_STAGE_DOMAIN");
     tn_domain *domain = NULL;
     if (strcmp(stage, "1") == 0) {
-        setenv("TENON_DOMAIN", value, 1); /* the harness takes what is of tenon away */
+        setenv("TENON_DOMAIN", value, 1); /* the harness removes tenon's variables */
         TN_CHECK_OK(tn_domain_inherit(&domain));
         make_filled(domain, FILLED);
         say(fd, tnt_member(domain));
@@ -555,7 +568,8 @@ TN_TEST(exec_is_noticed_where_nothing_is_randomized)
     assert_int_equal(hear(m->joined.read_fd), 0);
     look(m, m->domain);
     assert_int_equal(m->has_member, 0);
-    assert_int_equal(m->reaped, 2); /* the image that joined, and the one before, by fork */
+    /* The image that joined, and the one before it, which had a seat by fork. */
+    assert_int_equal(m->reaped, 2);
     assert_int_equal(kill(pid, 0), 0);
     tnt_kill(pid);
     close_meeting(m);
@@ -563,7 +577,10 @@ TN_TEST(exec_is_noticed_where_nothing_is_randomized)
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
-/* What asks is a descriptor, which the program may have closed, and used its number again. */
+/*
+ * The check uses a descriptor, which the program may have closed, and whose number may be
+ * another file's now.
+ */
 static int look_without_descriptors(void *argument)
 {
     struct meeting *m = argument;
@@ -626,7 +643,7 @@ TN_TEST(a_member_that_closed_its_descriptors_lives_until_it_dies)
 
 enum { HANDLE_BYTES = 512, LONG_S = 60 };
 
-/* A handle that crosses from one time namespace to another. */
+/* A handle that is sent from one time namespace to another. */
 struct crossing {
     struct meeting *meeting;
     struct resident resident;
@@ -706,7 +723,7 @@ static int note_age(const tn_block_entry *info, void *context)
     return 0;
 }
 
-/* Of the only tensor that there is. */
+/* The age of the only tensor of the domain. */
 static uint64_t age_seen_in(const tn_domain *domain)
 {
     struct tn_inspector inspector = {.segment = domain->segment};
@@ -736,7 +753,7 @@ TN_TEST(a_tensor_has_one_age_in_every_time_namespace)
     c->meeting->member.run = be_a_member;
     move_in(&c->meeting->member);
     tnt_await(&c->meeting->joined);
-    while (age_seen_in(c->meeting->domain) == 0) /* milliseconds */
+    while (age_seen_in(c->meeting->domain) == 0) /* until the age is not 0 ms */
         tni_os_yield();
     kill_resident(&c->meeting->member);
     TN_CHECK_OK(tn_domain_reap(c->meeting->domain, NULL));

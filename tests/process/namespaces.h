@@ -78,7 +78,7 @@ static inline bool enter(const struct space *space)
            write_text("/proc/self/timens_offsets", "monotonic 100000 0\nboottime 200000 0\n");
 }
 
-/* Finish in that child. */
+/* Run the tests of that child, and end it. */
 static inline bool reclaim_in(const struct space *space)
 {
     return !space->has_own_proc || (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -91,7 +91,7 @@ struct resident {
     tnt_child_fn *run;
     tnt_child_fn *leave; /* what its parent does after the process has started; may be NULL */
     void *argument;
-    volatile pid_t pid; /* of the test's namespace */
+    volatile pid_t pid; /* its pid in the namespace of the test */
     pid_t entrance;     /* its parent, a child of the test */
 };
 
@@ -117,7 +117,7 @@ static inline int stand_at_the_entrance(void *argument)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-/* `resident` is shared memory. */
+/* Start the resident. `resident` lies in shared memory. */
 static inline void move_in(struct resident *resident)
 {
     resident->pid = 0;

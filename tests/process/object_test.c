@@ -26,7 +26,10 @@ static void close_all(tn_domain *d, tn_event **events, int count)
     tn_domain_close(d);
 }
 
-/* The least of many tries: what else the machine does is not counted. */
+/*
+ * The cost of one more object: the least of many measurements, so that other processes do not
+ * matter.
+ */
 static uint64_t cost_of_one_more(tn_domain *d)
 {
     uint64_t least_ns = UINT64_MAX;
@@ -67,7 +70,7 @@ static tn_domain *fill_with_names(tn_event **events, uint32_t count)
     return d;
 }
 
-/* Of the last name, at which a search through all would arrive last. */
+/* The cost of opening the last name, which a search of all would find last. */
 static uint64_t cost_of_a_look(tn_domain *d, uint32_t last)
 {
     uint64_t least_ns = UINT64_MAX;
@@ -98,7 +101,9 @@ TN_TEST(a_name_is_found_as_soon_among_many_as_among_few)
     close_all(empty, few, 10);
 }
 
-/* Names that share an entry of the table are ended in another order than they were made. */
+/*
+ * Names that share an entry of the hash table are ended in another order than they were made.
+ */
 TN_TEST(each_name_is_found_while_it_lives_and_not_afterwards)
 {
     enum { ALL = 40 };
@@ -152,7 +157,7 @@ struct keeper {
     struct tnt_signal ready, never;
 };
 
-/* The only one that has it open. */
+/* A child that alone has the object open. */
 static int keep_one(void *argument)
 {
     struct keeper *keeper = argument;
@@ -218,7 +223,7 @@ TN_TEST(a_death_with_the_registry_before_any_object_is_no_harm)
     tn_domain_close(d);
 }
 
-/* An entry that was ended in the middle of a full table is found. */
+/* In a table that was full, the entry of an object that was ended is found. */
 TN_TEST(a_full_table_of_objects_takes_one_for_each_that_ended)
 {
     enum { ALL = 64 };

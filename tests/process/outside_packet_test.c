@@ -37,10 +37,10 @@ static tn_tensor *make(tn_domain *d)
     return t;
 }
 
-/* A packet taken off the wire, and what it came over. */
+/* A packet that was received as bytes, and the sockets for it. */
 struct wire {
     int ours, theirs; /* of packets */
-    int fd;           /* that came along */
+    int fd;           /* the descriptor that came with the packet */
     size_t bytes;
     _Alignas(8) uint8_t packet[PACKET_BYTES];
 };
@@ -93,7 +93,7 @@ static void seal(uint8_t *packet, size_t bytes)
     memcpy(packet + bytes - sizeof hash, &hash, sizeof hash);
 }
 
-/* What a packet with these bytes and this descriptor comes to. */
+/* The status of receiving a packet with these bytes and this descriptor. */
 static int result_of(const struct wire *wire, const void *packet, size_t bytes, int fd)
 {
     tn_tensor *t = (tn_tensor *)8;
@@ -106,7 +106,7 @@ static int result_of(const struct wire *wire, const void *packet, size_t bytes, 
     return status;
 }
 
-/* With `value` of so many bytes put at `at`, and the hash made right again. */
+/* The same with `value` written at `at`, and the hash computed again. */
 static int result_with(const struct wire *wire, size_t at, uint64_t value, size_t value_bytes)
 {
     uint8_t packet[PACKET_BYTES];
@@ -253,7 +253,7 @@ TN_TEST(a_packet_with_any_byte_altered_is_invalid)
     tn_domain_close(d);
 }
 
-/* Every element lies in the storage, computed with room to spare. */
+/* Check that every element lies in the storage, with arithmetic that cannot overflow. */
 static void assert_inside(const tn_tensor *t)
 {
     __int128 low = tnt_info(t).byte_offset, high = low;
@@ -277,7 +277,7 @@ static uint64_t nasty(void)
     return known[tnt_random_below(TNI_COUNT(known))] + tnt_random_below(3) - 1;
 }
 
-/* @return whether it was accepted */
+/* @return whether the packet was accepted */
 static bool receive_whatever(const struct wire *wire, const uint8_t *packet, size_t bytes)
 {
     tn_tensor *t;
@@ -335,7 +335,7 @@ static int result_with_fd(const struct wire *wire, int fd)
     return status;
 }
 
-/* A memory object that begins with this header. */
+/* Make a memory object that begins with this header. */
 static int forge(const tn_storage_header *header, uint64_t bytes, int seals)
 {
     int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -380,7 +380,10 @@ TN_TEST(a_descriptor_that_is_no_memory_object_is_refused)
     tn_domain_close(d);
 }
 
-/* It can be sealed, and mapped without pages: to read what has none would be a bus error. */
+/*
+ * A memory object of huge pages can be sealed, and mapped without memory: reading a page that
+ * has none would be a bus error.
+ */
 TN_TEST(a_descriptor_of_huge_pages_is_refused)
 {
     static struct wire wire;
@@ -457,7 +460,10 @@ TN_TEST(a_storage_whose_header_says_anything_else_is_refused)
     assert_int_equal(result_with_header(&wire, &h, bytes), TN_ERR_INVALID);
     h = header, h.data_offset = UINT64_C(1) << 63;
     assert_int_equal(result_with_header(&wire, &h, bytes), TN_ERR_INVALID);
-    /* The tensor that it was made for, which a packet does not go by. */
+    /*
+     * The header describes the tensor that the storage was made for; a packet does not depend
+     * on it.
+     */
     h = header, h.ndim = -1;
     int fd = forge(&h, bytes, F_SEAL_SHRINK);
     assert_int_equal(tn_tensor_from_descriptor(fd, &there), TN_ERR_INVALID);

@@ -22,7 +22,7 @@ static tn_domain *make_domain(void)
                                            .flags = TN_DOMAIN_NO_MANAGER});
 }
 
-/* Its path is copied to `path`. */
+/* Make a storage with a name; its path is copied to `path`. */
 static tn_tensor *make(tn_domain *d, char *path)
 {
     tn_tensor_options options = {.struct_size = sizeof options,
@@ -58,7 +58,7 @@ struct stranger {
     struct tnt_signal go, done;
 };
 
-/* Made before there is a domain: the path comes later. */
+/* Start the process outside before there is a domain; it gets the path later. */
 static struct stranger *open_stranger(void)
 {
     struct stranger *s =
@@ -126,7 +126,7 @@ static int hold_until_killed(void *argument)
     tnt_await(&s->go);
     TN_CHECK_OK(tn_tensor_open_path(s->path, &t));
     tnt_signal(&s->done);
-    pause(); /* for the kill */
+    pause(); /* until it is killed */
     return 1;
 }
 
@@ -217,7 +217,7 @@ static int hold_all_until_killed(void *argument)
         TN_CHECK_OK(tn_tensor_open_path(s->path, &t));
     TN_CHECK(tn_tensor_open_path(s->path, &t) == TN_ERR_FULL);
     tnt_signal(&s->done);
-    pause(); /* for the kill */
+    pause(); /* until it is killed */
     return 1;
 }
 
@@ -280,13 +280,13 @@ TN_TEST(of_64_openers_63_hold_the_file_and_the_last_removes_it)
         tnt_await(&c->done);
     assert_int_equal(c->held, MOST);
     assert_int_equal(c->full, 1);
-    tn_tensor_unref(t); /* now those of the children, which they were forked with */
+    tn_tensor_unref(t); /* the references that the children inherited are left */
     for (int i = 0; i < CROWD; i++)
         tnt_signal(&c->go);
     for (int i = 0; i < CROWD; i++)
         tnt_wait_ok(pids[i]);
     uint32_t reaped;
-    TN_CHECK_OK(tn_domain_reap(d, &reaped)); /* the children's references in the domain */
+    TN_CHECK_OK(tn_domain_reap(d, &reaped)); /* also the references of the children */
     assert_false(is_there(c->path));
     TNT_AUDIT(d);
     tn_domain_close(d);
@@ -318,7 +318,8 @@ TN_TEST(a_path_that_names_no_storage_is_refused)
     snprintf(other, sizeof other, "%s-other", path);
     assert_int_equal(result_of(NULL), TN_ERR_INVALID);
     assert_int_equal(result_of(""), TN_ERR_INVALID);
-    assert_int_equal(result_of(strrchr(path, '/') + 1), TN_ERR_INVALID); /* not absolute */
+    assert_int_equal(result_of(strrchr(path, '/') + 1),
+                     TN_ERR_INVALID); /* the path is not absolute */
     assert_int_equal(tn_tensor_open_path(path, NULL), TN_ERR_INVALID);
     assert_int_equal(result_of(other), TN_ERR_NOT_FOUND);
     TN_CHECK(symlink(path, other) == 0);

@@ -20,7 +20,10 @@
 enum { LONG_MS = 20000, ROWS = 40, COLUMNS = 60, NOBODY = 65534 };
 static const int socket_types[] = {SOCK_STREAM, SOCK_SEQPACKET};
 
-/* A process keeps one socket for ringing bells: it is there before descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 static tn_domain *make_domain(void)
@@ -71,7 +74,7 @@ static pid_t fork_with(struct pair *pair, tnt_child_fn *run)
     return pid;
 }
 
-/* In the child: its end, alone. */
+/* In the child: keep only its end of the pair. */
 static int take_end(struct pair *pair)
 {
     close(pair->ours);
@@ -93,7 +96,7 @@ static tn_tensor *receive(int fd)
     return t;
 }
 
-/* Through a socket and back, in this process. */
+/* Send a tensor through a socket and receive it, in this process. */
 static tn_tensor *through_socket(tn_tensor *t, uint32_t flags)
 {
     struct pair pair = open_pair(SOCK_SEQPACKET);
@@ -105,7 +108,7 @@ static tn_tensor *through_socket(tn_tensor *t, uint32_t flags)
 
 /* ---- to a process that is no member ------------------------------------------------------ */
 
-/* What it gets is rows 1, 3, .. of the tensor, transposed. */
+/* The child gets rows 1, 3, ... of the tensor, transposed. */
 static int use_a_view(void *argument)
 {
     int fd = take_end(argument);
