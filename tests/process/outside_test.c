@@ -173,7 +173,7 @@ static int become_another_program(void *argument)
     return 1;
 }
 
-/* This program again, which has no domain. */
+/* This program once more, started without a domain. */
 __attribute__((constructor)) static void be_another_program(void)
 {
     const char *number = getenv("OUTSIDE_TEST_SOCKET");
@@ -308,7 +308,7 @@ TN_TEST(a_descriptor_gives_the_tensor_that_its_storage_was_made_for)
     TN_CHECK_OK(tn_tensor_descriptor(view, 0, &fd));
     assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
     TN_CHECK_OK(tn_tensor_from_descriptor(fd, &same));
-    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); /* still the caller's */
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); /* the caller still owns it */
     close(fd);
     assert_int_equal(tn_tensor_ndim(same), 2);
     assert_memory_equal(tn_tensor_shape(same), tn_tensor_shape(t), 16);
@@ -360,7 +360,7 @@ TN_TEST(a_storage_without_elements_travels_too)
     tn_domain_close(d);
 }
 
-/* The highest descriptor that is this tensor's object. */
+/* Find the highest descriptor that refers to this tensor's object. */
 static int last_of_object(tn_tensor *t)
 {
     struct tni_os_memory object, memory;
@@ -442,7 +442,7 @@ TN_TEST(sending_to_a_peer_that_does_not_read_ends_at_the_deadline)
             status = tn_tensor_send(t, pair.ours, 0, TN_NOW);
         assert_int_equal(status, TN_ERR_TIMED_OUT);
         assert_int_equal(tn_tensor_send(t, pair.ours, 0, tnt_deadline(20)), TN_ERR_TIMED_OUT);
-        tn_tensor_unref(receive(pair.theirs)); /* no packet was torn */
+        tn_tensor_unref(receive(pair.theirs)); /* no packet arrived in two parts */
         close_pair(&pair);
     }
     tn_tensor_unref(t);
@@ -451,10 +451,10 @@ TN_TEST(sending_to_a_peer_that_does_not_read_ends_at_the_deadline)
 
 /* ---- which receivers may write ----------------------------------------------------------- */
 
-/* What the kernel answers, errno or 0, to each way of writing to a descriptor's object. */
+/* The kernel's answer, an errno or 0, to each way of writing to the object of a descriptor. */
 struct tries {
     int protect, map, write, reopen, map_reopened, write_reopened;
-    int reopen_own; /* the same way as `reopen`, of what is certainly allowed */
+    int reopen_own; /* as `reopen`, with a file that may certainly be reopened */
 };
 
 static int try_map(int fd, size_t size)
@@ -510,7 +510,7 @@ static int try_to_write(void *argument)
     try_all(t, &tries);
     TN_CHECK(send(fd, &tries, sizeof tries, 0) == sizeof tries);
     hear(fd);
-    TN_CHECK(((const float *)tn_tensor_data(t))[100] == -3); /* what is written is seen */
+    TN_CHECK(((const float *)tn_tensor_data(t))[100] == -3); /* the write is seen */
     tn_tensor_unref(t);
     return 0;
 }
@@ -518,7 +518,7 @@ static int try_to_write(void *argument)
 static int try_to_write_as_nobody(void *argument)
 {
     TN_CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
-    /* Or else nothing in /proc/self could be opened, whatever its rights. */
+    /* Without this, nothing in /proc/self could be opened, whatever its mode. */
     TN_CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
     return try_to_write(argument);
 }
@@ -536,7 +536,7 @@ static struct tries let_try(tnt_child_fn *run, uint32_t share_flags, uint32_t se
     TN_CHECK_OK(tn_tensor_send(t, pair.ours, send_flags, soon()));
     TN_CHECK(recv(pair.ours, &tries, sizeof tries, 0) == sizeof tries);
     float *data = tn_tensor_data(t);
-    assert_true(data[0] == 0); /* "oops" did not get there */
+    assert_true(data[0] == 0); /* "oops" was not written */
     data[100] = -3;
     say(pair.ours);
     tnt_wait_ok(pid);
@@ -565,7 +565,10 @@ TN_TEST(another_user_cannot_write_through_a_read_only_descriptor)
     assert_int_equal(tries.reopen, EACCES);
 }
 
-/* It may open it anew, as the header says: what it got does not write. */
+/*
+ * The receiver may open the object again, as the header says; the descriptor that it got
+ * cannot write.
+ */
 static int try_as_ourselves(void *argument)
 {
     int fd = take_end(argument), own;
@@ -601,7 +604,8 @@ TN_TEST(only_the_maker_writes_a_write_once_storage)
         struct tries tries = let_try(try_to_write, TN_TENSOR_WRITE_ONCE, flags[i]);
         assert_int_equal(tries.map, flags[i] == 0 ? EPERM : EACCES);
         assert_int_equal(tries.write, flags[i] == 0 ? EPERM : EBADF);
-        assert_int_equal(tries.reopen, 0); /* the same user may, and it helps nothing */
+        assert_int_equal(tries.reopen,
+                         0); /* the same user may reopen it, which does not help */
         assert_int_equal(tries.map_reopened, EPERM);
         assert_int_equal(tries.write_reopened, EPERM);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: their end, in good order and otherwise, and what they refuse. */
+/* Pools: how they end, in good order or not, and which arguments they refuse. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ TN_TEST(terminate_kills_workers_that_ignore_sigterm_at_the_deadline)
 
 /* ---- results that fill the domain -------------------------------------------------------- */
 
-/* There is room for one result, not for two. */
+/* The quota has room for one result, not for two. */
 enum { ONE_RESULT_BYTES = 700 << 10, SMALL_QUOTA_BYTES = 1 << 20 };
 
 static struct pool_world open_small_world(uint32_t workers)
@@ -156,7 +156,10 @@ TN_TEST(terminate_makes_room_for_results_of_finishing_workers)
 #if defined(TN_KILL_POINTS)
 void tni_kill_point_arm(const char *name, uint32_t passing);
 
-/* A worker dies before it says that it did the job: another one does the job again. */
+/*
+ * A worker dies after its result and before its acknowledgement, so another worker does the
+ * job again.
+ */
 TN_TEST(a_join_makes_room_for_a_second_result_of_one_job)
 {
     tni_kill_point_arm("pool_result_pushed", 1);
@@ -172,7 +175,7 @@ TN_TEST(a_join_makes_room_for_a_second_result_of_one_job)
 #endif
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/* Of private memory; what there is stays. The kernel takes 0 for no limit. */
+/* Limit private memory to what there is and `bytes` more. The kernel takes 0 for no limit. */
 static void limit_memory(rlim_t bytes)
 {
     struct rlimit limit;
@@ -190,7 +193,7 @@ TN_TEST(results_leave_shared_memory_once_there_is_private_memory)
     limit_memory(1);
     while (tnt_pool_info(w.pool).job_count == 3)
         assert_int_equal(tn_pool_fetch(w.pool, 3, tnt_deadline(20), &result), TN_ERR_TIMED_OUT);
-    /* The first one was filed: now this looks for room for it, and finds none. */
+    /* The first result was filed; this call needs memory for it, and finds none. */
     assert_int_equal(tn_pool_fetch(w.pool, 3, tnt_deadline(50), &result), TN_ERR_TIMED_OUT);
     assert_int_equal(tnt_pool_info(w.pool).job_count, 2);
     limit_memory(RLIM_INFINITY);
@@ -234,7 +237,7 @@ TN_TEST(close_kills_what_runs_and_gives_back_what_waits)
         submit_tensor(&w, make_tensor_as(&w, TN_STRATEGY_ARENA));
     w.pool = tn_pool_close(w.pool);
     assert_int_equal(tnt_descriptor_count(), before - 4);
-    assert_int_equal(live_blocks(w.domain), 1); /* the queue "pids" */
+    assert_int_equal(live_blocks(w.domain), 1); /* the block of the queue "pids" */
     pool_close_world(&w);
 }
 
@@ -326,7 +329,7 @@ struct family {
     tn_domain *domain;
     tn_queue *pids;
     uint32_t method;
-    int told[2]; /* a pipe: the workers are busy */
+    int told[2]; /* a pipe on which the workers say that they are busy */
     bool has_exited;
 };
 
@@ -359,7 +362,7 @@ static int be_main(void *argument)
     return 1;
 }
 
-/* Whatever ends the main process: no process and no memory is left. */
+/* Whatever ends the main process, no process and no memory is left. */
 static void family_ends(uint32_t method, int signal, bool is_for_group)
 {
     struct family family = {
@@ -467,7 +470,7 @@ TN_TEST(a_pool_that_cannot_start_workers_leaves_nothing)
     tn_domain *domain = pool_open_domain();
     unsigned before = tnt_descriptor_count();
     tn_pool *pool = NULL;
-    tn_pool_options options = pool_options(40); /* of 32 seats */
+    tn_pool_options options = pool_options(40); /* the domain has 32 seats */
     assert_int_equal(tn_pool_create(domain, &options, pool_deed, NULL, &pool), TN_ERR_FULL);
 #if !defined(__SANITIZE_THREAD__)
     const char *const argv[] = {"/nonexistent/program", NULL};
@@ -527,7 +530,7 @@ TN_TEST(serve_refuses_an_invalid_or_foreign_variable)
     snprintf(value, sizeof value, "1,2,3,4,5,%x", (unsigned)getpid());
     setenv("TENON_POOL", value, 1);
     assert_int_equal(tn_pool_serve(domain, pool_deed, NULL), TN_ERR_NOT_FOUND);
-    /* Well formed, and of a pool that is not there. */
+    /* The value is well formed, but names no pool that exists. */
     snprintf(value, sizeof value, "1,2,3,4,5,%x", (unsigned)getppid());
     setenv("TENON_POOL", value, 1);
     assert_true(tn_pool_serve(domain, pool_deed, NULL) < 0);

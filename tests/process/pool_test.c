@@ -176,7 +176,7 @@ TN_TEST(submitting_more_than_fits_goes_on_while_workers_work)
     pool_close_world(&w);
 }
 
-/* More bytes than the domain has room for. */
+/* The results have more bytes than the domain has room for. */
 TN_TEST(unfetched_results_take_no_room_from_jobs)
 {
     enum { JOBS = 100, BYTES = 1 << 20 };
@@ -367,7 +367,7 @@ TN_TEST(a_wait_notices_a_workers_death_while_another_works)
     pid_t pid = pool_pop_pid(&w);
     pool_pop_pid(&w);
     assert_int_equal(kill(pid, SIGKILL), 0);
-    /* Its job comes again: a third worker says its pid. */
+    /* The job is done again: a third worker returns its pid. */
     tn_pool_result result = {.struct_size = sizeof result};
     assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(500), &result),
                      TN_ERR_TIMED_OUT);
@@ -376,7 +376,7 @@ TN_TEST(a_wait_notices_a_workers_death_while_another_works)
     pool_close_world(&w);
 }
 
-/* The other worker goes on; without one, calls end at their deadlines. */
+/* The other worker works on; if there is none, calls end at their deadlines. */
 TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
 {
     for (uint32_t workers = 1; workers <= 2; workers++) {
@@ -400,7 +400,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
         assert_int_equal(tnt_pool_info(w.pool).restart_count, workers == 1);
         assert_int_equal(kill(server, SIGCONT), 0);
         pool_await_restart(&w, 1);
-        assert_true(w.pool->patience_ns == patience_ns); /* it was late for once */
+        assert_true(w.pool->patience_ns == patience_ns); /* it was late only once */
         pool_close_world(&w);
     }
 }
@@ -447,7 +447,7 @@ static void await_collected(struct pool_world *w, uint32_t worker)
     }
 }
 
-/* As many as a pool of two replaces: they had no job. */
+/* As many as a pool of two workers replaces if they began no job. */
 TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
 {
     struct pool_world w = pool_open_by(TN_START_FORKSERVER, 2);
@@ -474,7 +474,7 @@ TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
 #if defined(TN_KILL_POINTS)
 void tni_kill_point_arm(const char *name, uint32_t passing);
 
-/* Each worker dies at its second passing. */
+/* Have each worker die when it passes the point for the second time. */
 static void die_at(const char *point, uint32_t least_attempts)
 {
     tn_pool_options options = pool_options(2);
@@ -484,7 +484,10 @@ static void die_at(const char *point, uint32_t least_attempts)
     struct pool_world w = pool_open_world(options);
     for (int32_t i = 0; i < 40; i++)
         pool_submit(&w, ADD_ONE, i);
-    /* The last one first: so second results come while the first ones wait to be fetched. */
+    /*
+     * Fetch the last job first, so that second results arrive while the first ones wait to be
+     * fetched.
+     */
     for (uint64_t id = 40; id >= 1; id--) {
         tn_pool_result result = pool_get(&w, id);
         assert_int_equal(result.status, 0);
@@ -601,7 +604,7 @@ static tn_tensor *make_outside(tn_domain *domain, uint32_t strategy)
     return tensor;
 }
 
-/* A job of `count` tensors, whose files are gone before a worker is. */
+/* Submit a job of `count` tensors, whose files are removed before a worker takes it. */
 static uint64_t submit_lost(struct pool_world *w, uint32_t count)
 {
     struct pool_order order = {DOUBLE_TENSOR, 0};
@@ -723,7 +726,7 @@ TN_TEST(results_whose_descriptors_died_with_a_worker_are_reported)
     pool_close_world(&w);
 }
 
-/* Break the one message of a queue that waits to be taken. */
+/* Damage the only message of a queue. */
 static void break_message(const struct tni_queue *queue)
 {
     uint32_t broken = 0;
@@ -743,7 +746,7 @@ TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     pool_submit(&w, WAIT, 0);
     uint64_t job = pool_submit(&w, ADD_ONE, 1);
-    while (tn_queue_count(w.pool->jobs) > 1) /* until the first is taken */
+    while (tn_queue_count(w.pool->jobs) > 1) /* until a worker has taken the first job */
         sched_yield();
     break_message(tni_queue_of(w.pool->jobs));
     TN_CHECK_OK(tn_event_set(w.go));

@@ -166,7 +166,10 @@ static char self[4096];
 const char *const pool_argv[] = {self, NULL};
 const char *const pool_environment[] = {"POOL_TEST_PART=serve", NULL};
 
-/* Before main(): the parts are no tests, and the harness is not theirs. */
+/*
+ * Runs before main(): a worker of a test's pool is no test, and the harness must not run in
+ * it.
+ */
 __attribute__((constructor)) static void play_part(void)
 {
     tn_domain *domain;

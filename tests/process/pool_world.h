@@ -12,7 +12,7 @@
 /* The first word of a job: what the job does. */
 enum pool_deed_kind {
     ADD_ONE,       /* result: the number + 1 */
-    DOUBLE_TENSOR, /* in place, and returns it */
+    DOUBLE_TENSOR, /* doubles its tensor in place, and returns it */
     MAKE_TENSOR,   /* returns a new one of `number` */
     KEEP_NOTHING,
     FAIL, /* returns the number */
@@ -59,7 +59,7 @@ struct pool_world pool_open_world_in(tn_domain *domain, tn_pool_options options)
 struct pool_world pool_open_by(uint32_t method, uint32_t workers);
 void pool_close_world(struct pool_world *w);
 
-/* Each fails the test unless it succeeds. */
+/* Each of these fails the test unless it succeeds. */
 uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t number);
 tn_pool_result pool_next(struct pool_world *w);
 tn_pool_result pool_get(struct pool_world *w, uint64_t job);

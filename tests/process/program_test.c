@@ -30,8 +30,8 @@ static size_t from_hex(const char *text, uint8_t *ret_bytes)
 }
 
 /*
- * This test program again: what it plays is in the environment, with a handle of `board`, if
- * there is one. See play_part().
+ * Start this test program again. Its environment names the part that it plays (see
+ * play_part()), and has a handle of `board`, if there is one.
  */
 static tn_process *start_part(tn_domain *domain, const char *part, tn_tensor *board)
 {
@@ -96,7 +96,7 @@ static int part_sleep(void)
     return pause_for_ever();
 }
 
-/* A grandchild by a shell: it has all the variables, and is not the one that they mean. */
+/* A grandchild that a shell starts has all the variables, though they name its parent. */
 static int part_nest(void)
 {
     tn_domain *domain = NULL;
@@ -130,7 +130,7 @@ static int part_wait_to_join(void)
     return status != 0 ? 94 : pause_for_ever();
 }
 
-/* Before main(): the parts are no tests, and the harness is not theirs. */
+/* Runs before main(): a part is no test, and the harness must not run in it. */
 __attribute__((constructor)) static void play_part(void)
 {
     const char *part = getenv("PROGRAM_TEST_PART");
@@ -224,7 +224,10 @@ static int be_parent_of_program(void *argument)
     return pause_for_ever();
 }
 
-/* Whether a thread started it, which lives on; no death signal was set for it at its exec. */
+/*
+ * @param argument  whether a thread starts the program, and lives on; the exec then set no
+ * death signal
+ */
 static int be_parent_of_program_in_thread(void *argument)
 {
     pthread_t thread;
@@ -302,7 +305,7 @@ TN_TEST(a_program_does_not_join_when_its_parent_was_killed)
     tnt_kill(parent);
     assert_int_equal(write(gate[1], "", 1), 1);
     assert_int_equal(read(answer[0], &status, sizeof status), sizeof status);
-    kill(pid, SIGKILL); /* if it went on */
+    kill(pid, SIGKILL); /* in case the program went on */
     assert_true(ends_within(fd, 10000));
     assert_int_equal(status, TN_ERR_PEER_DIED);
     int *const pairs[] = {gate, answer, family.pid_pipe};

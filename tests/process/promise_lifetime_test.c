@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What users of other ways to share tensors suffer from, as far as it is about how long memory
- * lives: after its producer, its readers, its helper. For each cause a test that brings it
- * about. docs/decisions/0011-weakness-table.md has the list (W1 ...).
+ * Faults that users of other ways to share tensors report, as far as they concern how long
+ * memory lives: after its producer, its readers, its helper process. For each cause there is
+ * a test that brings it about. docs/decisions/0011-weakness-table.md has the list (W1 ...).
  */
 #include <signal.h>
 #include <sys/prctl.h>
@@ -72,7 +72,10 @@ static bool has_room_for(int64_t bytes)
     return status == 0;
 }
 
-/* Waits: tenond has the descriptor of a memory object for a moment after its last reference. */
+/*
+ * Waits for room, since tenond keeps the descriptor of a memory object for a moment after its
+ * last reference.
+ */
 static tn_tensor *await_room_for(int64_t bytes)
 {
     tn_tensor *t;
@@ -215,7 +218,7 @@ EACH_STRATEGY(sharing_goes_on_when_tenond_is_killed)
     finish();
 }
 
-/* Nothing of tenon's lies there. */
+/* tenon has no file there. */
 TN_TEST(a_long_tmpdir_is_no_error)
 {
     char folder[400];
@@ -316,7 +319,7 @@ static int read_half(void *argument)
     return 0;
 }
 
-/* Neither a count that is too high, which leaks, nor one below nothing. */
+/* The count is neither too high, which would leak, nor below zero. */
 EACH_STRATEGY(a_tensor_sent_many_times_and_read_half_is_counted_exactly)
 {
     begin_with_quota(strategy, 32 * MIB);
@@ -327,7 +330,7 @@ EACH_STRATEGY(a_tensor_sent_many_times_and_read_half_is_counted_exactly)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     tn_tensor_unref(t);
-    assert_false(has_room_for(20 * MIB)); /* the other half has it */
+    assert_false(has_room_for(20 * MIB)); /* the other half of the memory is held */
     q = tn_object_close(q);
     tn_tensor_unref(await_room_for(20 * MIB));
     finish();
@@ -347,7 +350,7 @@ EACH_STRATEGY(a_handle_that_is_read_twice_or_never_costs_nothing)
     assert_int_equal(tn_handle_import(d, bytes[0], used[0], &again), TN_ERR_STALE);
     assert_null(again);
     tn_tensor_unref(got);
-    assert_false(has_room_for(20 * MIB)); /* the second has it */
+    assert_false(has_room_for(20 * MIB)); /* the second consumer holds the memory */
     TN_CHECK_OK(tn_handle_revoke(d, bytes[1], used[1]));
     tn_tensor_unref(await_room_for(20 * MIB));
     finish();
@@ -359,7 +362,7 @@ struct link {
     tn_queue *from, *to;
 };
 
-/* @return with the tensor's reference in the next queue only */
+/* When it returns, only the next queue has a reference to the tensor. */
 static int pass_on(void *argument)
 {
     struct link *link = argument;
@@ -420,7 +423,7 @@ static int receive_as_another_user(void *argument)
     return 0;
 }
 
-/* Where ptrace is forbidden, pidfd_getfd() and /proc/PID/fd are as well: so it is here. */
+/* Where ptrace is forbidden, pidfd_getfd() and /proc/PID/fd are, too; this test forbids it. */
 TN_TEST(a_tensor_crosses_to_another_user_without_the_right_to_trace)
 {
     int sockets[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What users of other ways to share tensors suffer from, as far as it is about memory: for each
- * cause a test that brings it about. docs/decisions/0011-weakness-table.md has the list (W1
- * ...).
+ * Faults that users of other ways to share tensors report, as far as they concern memory. For
+ * each cause there is a test that brings it about. docs/decisions/0011-weakness-table.md has
+ * the list (W1 ...).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 
-/* All lines, not only tenon's. */
+/* Count all lines of /proc/self/maps, not only those of tenon. */
 static unsigned map_lines(void)
 {
     unsigned count = 0;
@@ -63,7 +63,7 @@ static int hold_many(void *argument)
 
 EACH_STRATEGY(a_process_with_1024_descriptors_holds_4000_storages)
 {
-    begin_with_tenond(strategy); /* its own limit is what it was */
+    begin_with_tenond(strategy); /* tenond has the old limit */
     limit_descriptors(1024);
     pid_t pid = tnt_fork(hold_many, NULL);
     for (int i = 0; i < MANY; i++) {
@@ -98,7 +98,10 @@ TN_TEST(a_process_without_free_descriptors_gets_an_error)
     finish();
 }
 
-/* The error says what is missing, and the message is there when it is missing no more. */
+/*
+ * The error says that descriptors are missing, and the message can be popped once there are
+ * some.
+ */
 static int pop_without_descriptors(void *argument)
 {
     static int taken[1024];
@@ -165,7 +168,7 @@ TN_TEST(a_write_once_arena_takes_one_mapping_and_one_descriptor)
         TN_CHECK_OK(tn_arena_allocate(arena, TN_INT32, 1, &count, &many[i]));
         *(int32_t *)tn_tensor_data(many[i]) = i;
     }
-    assert_true(map_lines() <= lines + 8); /* malloc's */
+    assert_true(map_lines() <= lines + 8); /* malloc may add some */
     assert_int_equal(tnt_descriptor_count(), descriptors);
     assert_int_equal(tn_arena_allocate(arena, TN_INT32, 1, &count, &many[COUNT]), TN_ERR_FULL);
     tn_arena_close(arena);
@@ -202,11 +205,11 @@ TN_TEST(a_name_that_another_program_removed_is_no_error)
     tn_tensor_unref(t);
     ((float *)tn_tensor_data(known))[3] = 1;
     tn_tensor_unref(known);
-    /* releasing it is no error, and the next one has a name of its own. */
+    /* releasing it is no error, and the next storage has another name. */
     t = numbers(2, 3);
     assert_int_equal(access(tnt_info(t).path, R_OK), 0);
     tn_tensor_unref(t);
-    tn_tensor_unref(lost); /* its message has the last reference now */
+    tn_tensor_unref(lost); /* only its message has a reference now */
     /* and one that has not gets an error; the next message arrives. */
     assert_int_equal(tn_queue_pop_tensor(q, tnt_deadline(LONG_MS), &t), TN_ERR_NOT_FOUND);
     assert_non_null(strstr(tn_error_detail(), tnt_shm_folder()));
@@ -216,7 +219,7 @@ TN_TEST(a_name_that_another_program_removed_is_no_error)
 
 /* ---- W8: no room for the memory ---------------------------------------------------------- */
 
-/* False: not permitted. It ends with this process. */
+/* @return false: this process may not mount. The mount ends with this process. */
 static bool mount_memory(const char *folder, const char *options, unsigned long flags)
 {
     return unshare(CLONE_NEWNS) == 0 &&
@@ -253,7 +256,10 @@ static void write_line(const char *path, const char *line)
     TN_CHECK(file != NULL && fputs(line, file) >= 0 && fclose(file) == 0);
 }
 
-/* As a cgroup with a limit of 256 MiB shows itself, of version 1 or 2. False: not permitted. */
+/*
+ * Show the files of a cgroup with a limit of 256 MiB, of version 1 or 2. @return false: not
+ * permitted
+ */
 static bool enter_group(const char *line, const char *folder, const char *limit)
 {
     char path[128], own[64];
@@ -327,7 +333,7 @@ static int fill_a_group(void *folder)
     return 0;
 }
 
-/* Where the kernel's own limit of a cgroup can be set: SIGKILL would be its answer. */
+/* This runs where a real limit of a cgroup can be set: the kernel would answer with SIGKILL. */
 TN_TEST(filling_a_domain_in_a_cgroup_is_an_error_and_no_kill)
 {
     static const char *const kinds[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
@@ -396,7 +402,7 @@ static int fill_what_comes(void *argument)
 
 TN_TEST(arena_and_file_descriptor_do_not_need_dev_shm)
 {
-    enum { SIZE = 80 * MIB }; /* more than a container's 64 MiB */
+    enum { SIZE = 80 * MIB }; /* more than the 64 MiB of a container's /dev/shm */
     tn_tensor *t;
     int64_t one = 1;
     if (!mount_memory("/dev/shm", "size=4k", MS_RDONLY))
@@ -410,7 +416,7 @@ TN_TEST(arena_and_file_descriptor_do_not_need_dev_shm)
         assert_int_equal(((uint8_t *)tn_tensor_data(t))[SIZE - 1], 7);
         tn_tensor_unref(t);
     }
-    /* The one that does says which folder it is about. */
+    /* The strategy that needs a folder names it in its error. */
     TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_SYSTEM));
     assert_true(tn_tensor_create(d, TN_UINT8, 1, &one, NULL, &t) < 0);
     assert_non_null(strstr(tn_error_detail(), "/dev/shm"));
@@ -445,7 +451,7 @@ EACH_STRATEGY(nothing_moves_behind_the_users_back)
     TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 1, &count, &t));
     float *data = tn_tensor_data(t);
     data[0] = 3;
-    /* A queue refuses it; a child has a copy of it, as of all private memory. */
+    /* A queue refuses a private tensor; a child has a copy of it, as of all private memory. */
     assert_int_equal(tn_queue_push_tensor(q, t, 0, TN_NOW), TN_ERR_INVALID);
     assert_int_equal(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW), TN_ERR_INVALID);
     TN_CHECK_OK(tn_process_fork(d, write_a_copy, t, 0, &process));
@@ -454,7 +460,7 @@ EACH_STRATEGY(nothing_moves_behind_the_users_back)
     assert_false(tnt_info(t).is_shared);
     assert_ptr_equal(tn_tensor_data(t), data);
     assert_true(is_number(t, 0, 3));
-    /* Asked for, it moves once. */
+    /* If a caller asks for it, the storage moves once. */
     TN_CHECK_OK(tn_tensor_share(d, t, NULL));
     data = tn_tensor_data(t);
     TN_CHECK_OK(tn_tensor_share(d, t, NULL));
@@ -481,7 +487,7 @@ EACH_STRATEGY(a_view_shares_only_its_own_bytes_when_asked)
     assert_false(tnt_info(whole).is_shared);
     assert_ptr_equal(tn_tensor_data(whole), data);
     tn_tensor_unref(shared);
-    /* And of a storage that is shared already. */
+    /* The same for a view of a storage that is shared already. */
     TN_CHECK_OK(tn_tensor_share(d, whole, NULL));
     TN_CHECK_OK(tn_tensor_clone(d, column, NULL, &shared));
     assert_int_equal(tnt_info(shared).storage_bytes, 4000);
@@ -492,10 +498,11 @@ EACH_STRATEGY(a_view_shares_only_its_own_bytes_when_asked)
     finish();
 }
 
-/* Nothing of it is touched but the last page. */
+/* The test touches only the last page of the storage. */
 EACH_STRATEGY(a_view_at_the_end_of_a_huge_storage_takes_only_its_bytes)
 {
-    const int64_t count = INT64_C(1) << 30; /* which malloc() touches if it is told to check */
+    const int64_t count = INT64_C(1)
+                          << 30; /* malloc() would touch more if its checks were on */
     tn_tensor *huge, *end, *shared;
     begin(strategy);
     if (tn_tensor_create_private(TN_UINT8, 1, &count, &huge) != 0)
@@ -546,7 +553,7 @@ TN_TEST(a_reader_cannot_write_what_was_published)
     *(float *)tn_tensor_data(t) = 30;
     push_kept(t);
     tnt_wait_ok(before);
-    /* A child that had the memory of its parent has it for reading, too. */
+    /* In a child, memory that its parent could write can only be read. */
     push_kept(t);
     tnt_wait_ok(tnt_fork(read_what_is_published, NULL));
     assert_true(tnt_wait(tnt_fork(write_what_is_published, t)) != 0);
@@ -576,7 +583,7 @@ struct damage {
         offsetof(tn_storage_header, field), sizeof((tn_storage_header *)0)->field, value       \
     }
 
-/* The file stays mapped here: its bytes are damaged for a while, its length is not. */
+/* The file stays mapped here: the test damages its bytes for a while, and not its length. */
 TN_TEST(attach_checks_magic_version_and_size_and_never_grows_a_file)
 {
     static const struct damage damages[] = {
@@ -612,7 +619,7 @@ TN_TEST(attach_checks_magic_version_and_size_and_never_grows_a_file)
         assert_int_equal(size_of(path), size);
         TN_CHECK(pwrite(fd, &whole, bytes, (off_t)damage->offset) == (ssize_t)bytes);
     }
-    TN_CHECK_OK(tn_tensor_open_path(path, &other)); /* undamaged, it is as it was */
+    TN_CHECK_OK(tn_tensor_open_path(path, &other)); /* the file is as it was */
     assert_true(is_number(other, 999, 1000));
     tn_tensor_unref(other);
     close(fd);
@@ -700,7 +707,7 @@ EACH_STRATEGY(a_tensor_arrives_with_all_that_is_known_of_it)
     finish();
 }
 
-/* A part without the others would arrive as something else. */
+/* A part of a sparse tensor without the other parts would arrive as another tensor. */
 TN_TEST(a_sparse_tensor_travels_whole_or_not_at_all)
 {
     const int64_t indices_shape[] = {2, 3}, values_shape[] = {3};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What users of other ways to share tensors suffer from, as far as it is about what a hand-over
- * costs, and about processes and threads and their ends. For each cause a test that brings it
- * about. docs/decisions/0011-weakness-table.md has the list (W1 ...).
+ * Faults that users of other ways to share tensors report, as far as they concern the cost of
+ * a hand-over, and processes and threads and their ends. For each cause there is a test that
+ * brings it about. docs/decisions/0011-weakness-table.md has the list (W1 ...).
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -34,7 +34,10 @@ static void end_with_call_number(int number, siginfo_t *info, void *context)
     _exit(info->si_syscall < 255 ? info->si_syscall : 255);
 }
 
-/* From now on every system call but the last ends this process; its exit code says which. */
+/*
+ * From now on, each system call but exit ends this process; its exit code says which call it
+ * was.
+ */
 static void forbid_system_calls(void)
 {
     struct sock_filter code[] = {
@@ -180,7 +183,7 @@ TN_TEST(an_error_of_push_reaches_the_caller_of_push)
     tn_tensor_unref(t);
     tn_tensor_unref(private_one);
     tn_domain_close(other);
-    /* The receiver never hears of these, and is not kept waiting by them. */
+    /* The receiver is not told of these failures, and does not wait for their messages. */
     push(numbers(2, 70));
     t = pop();
     assert_true(is_number(t, 0, 70));
@@ -188,7 +191,7 @@ TN_TEST(an_error_of_push_reaches_the_caller_of_push)
     finish();
 }
 
-/* A later change is the sender's doing, not that of a thread that copies later. */
+/* Later changes do not arrive: no thread copies the message after push() has returned. */
 TN_TEST(what_is_pushed_as_bytes_is_what_it_was_then)
 {
     char text[200] = "before";
@@ -217,7 +220,7 @@ static int pop_one(void *argument)
     return 0;
 }
 
-/* In other queues it would die with the lock; here there is none. */
+/* In other queues a lock would stay locked; a tenon queue has no lock. */
 TN_TEST(a_process_killed_inside_push_or_pop_blocks_no_other)
 {
     static const char *const in_push[] = {"push_claimed", "push_lent", "push_full",
@@ -468,7 +471,10 @@ EACH_STRATEGY(each_holder_and_what_it_holds_can_be_listed)
 
 enum { THREADS = 4, THREAD_ROUNDS = 300, COLUMNS = 64 };
 
-/* Views of one storage, made, sent, received and released by all of them at the same time. */
+/*
+ * Each thread makes, sends, receives and releases views of one storage, at the same time as
+ * the others.
+ */
 static void *send_and_receive_views(void *argument)
 {
     tn_tensor *whole = argument;
@@ -487,7 +493,7 @@ static void *send_and_receive_views(void *argument)
 static void *share_it_again(void *argument)
 {
     for (int i = 0; i < THREAD_ROUNDS; i++)
-        TN_CHECK_OK(tn_tensor_share(d, argument, NULL)); /* as free as it says */
+        TN_CHECK_OK(tn_tensor_share(d, argument, NULL)); /* thread-safe */
     return NULL;
 }
 
@@ -500,7 +506,7 @@ static void *share_when_all_do(void *argument)
     return NULL;
 }
 
-/* Each by a view of its own: the memory moves once. */
+/* Each thread shares a view of its own: the memory moves once. */
 EACH_STRATEGY(threads_share_one_private_storage_at_the_same_time)
 {
     const int64_t count = 64 << 10;
@@ -548,7 +554,7 @@ static int end_in_its_own_way(tn_domain *domain, uint32_t index, void *argument)
 {
     (void)domain;
     if (index == 0)
-        tnt_await(argument); /* ended because another failed */
+        tnt_await(argument); /* the group ended it, because another child failed */
     if (index == 1)
         tn_process_fail("no data in shard 7");
     return 0;
@@ -689,7 +695,7 @@ static int receive_a_lot(void *argument)
     return 0;
 }
 
-/* Its own memory; what it shares is counted by the quota. */
+/* The process's own memory; the quota limits what it shares. */
 EACH_STRATEGY(a_million_receives_do_not_grow_the_consumer)
 {
     int count = strategy[0] == 'a' ? 1000000 : 10000;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what is counted in a queue, and found there, when its rounds wrap or a hint is behind.
+ * Tests: the counts of a queue, and the search for its messages, are right when rounds wrap
+ * and when a hint is behind.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,7 +11,7 @@
 #include "process/queue_world.h"
 #include "queue/queue.h"
 
-/* As if so many rounds had passed: a round is 32 bits. */
+/* Begin as if so many rounds had passed: a round has 32 bits. */
 static void begin_at_round(uint32_t capacity, uint32_t policy, uint32_t round)
 {
     begin(capacity, policy);
@@ -46,7 +47,8 @@ TN_TEST(counts_are_right_though_rounds_wrap_and_members_die)
         uint64_t pushed = 0;
         begin_at_round(capacity, 0, UINT32_MAX - 2);
         for (uint32_t i = 0; i < 6 * capacity; i++) {
-            tnt_wait(tnt_fork(push_and_take, NULL)); /* what it took comes back */
+            tnt_wait(tnt_fork(push_and_take,
+                              NULL)); /* the message that it took is delivered again */
             TN_CHECK_OK(tn_domain_reap(d, NULL));
             assert_int_equal(tn_queue_count(q), 1);
             assert_int_equal(pop_number(TN_NOW), 8);
@@ -104,7 +106,10 @@ TN_TEST(a_lease_of_the_last_round_before_the_wrap_is_found_again)
     finish();
 }
 
-/* The head is at a lease that came back and went out again; all slots but one go on a round. */
+/*
+ * The head is at a lease that was given back and leased again; all slots but one are a round
+ * ahead.
+ */
 TN_TEST(a_message_behind_leases_of_two_rounds_is_counted)
 {
     tn_message m[4];
@@ -184,7 +189,7 @@ static uint32_t pop_and_acknowledge(void)
     return number;
 }
 
-/* The lease in the head's slot was carried on, a round for each pair of deaths. */
+/* Each pair of deaths has moved the lease in the head's slot to the next round. */
 TN_TEST(a_message_is_found_behind_a_lease_that_was_carried_on)
 {
     for (uint32_t deaths = 0; deaths <= 6; deaths++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: a message that cannot be had stays where it is, and a queue is over only when nothing
- * can come any more.
+ * Tests: a message that a process cannot receive stays in the queue, and a queue is over only
+ * when no message can come any more.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -136,7 +136,7 @@ static int take_and_finish(void *argument)
     tni_ring_take_end(tni_queue_of(q), thread, &taken);
     tni_thread_leave(thread);
     tnt_signal(&signals[1]);
-    tnt_await(&signals[2]); /* its death would wake them too */
+    tnt_await(&signals[2]); /* the death of this process would wake them too */
     return 0;
 }
 
@@ -168,7 +168,7 @@ TN_TEST(an_ended_queue_waits_for_a_push_that_had_begun)
     TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER | TN_CONSUMER));
     _Atomic uint64_t *word = &tni_slot_at(tni_queue_of(q), 0)->word;
     uint64_t empty = atomic_load(word);
-    /* as in the middle of a push of this process */
+    /* as if this process were in the middle of a push */
     atomic_store(word, empty | tni_slot_word(0, TNI_SLOT_CLAIMED, d->seat, 0));
     TN_CHECK_OK(tn_queue_end(q));
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
@@ -217,7 +217,7 @@ static int push_and_be_killed(void *unused)
     return raise(SIGKILL);
 }
 
-/* A message of a producer that is dead. */
+/* Begin with a queue that has a message of a dead producer. */
 static void begin_orphaned(uint32_t policy)
 {
     begin(2, policy);
@@ -250,7 +250,7 @@ TN_TEST(no_death_is_reported_while_a_message_may_come_back)
     tnt_signal(&signals[1]);
     TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
     assert_int_equal(m.attempt, 1);
-    /* What this process has out is no reason to wait. */
+    /* A message that this process has leased itself is no reason to wait. */
     tn_message other;
     assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
     assert_int_equal(tn_queue_pop(q, TN_NOW, &other), TN_ERR_PEER_DIED);
@@ -262,7 +262,7 @@ TN_TEST(no_death_is_reported_while_a_message_may_come_back)
     finish();
 }
 
-/* @return how often the wait word of pops was moved on */
+/* @return how often the epoch of the wait word of pops has changed */
 static uint32_t wakes(void)
 {
     const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
@@ -281,7 +281,7 @@ static int lease_and_ack_beside_a_sleeper(void *argument)
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
     tnt_signal(&signals[1]);
-    tnt_await(&signals[2]); /* its death would wake them too */
+    tnt_await(&signals[2]); /* the death of this process would wake them too */
     return 0;
 }
 
@@ -376,7 +376,7 @@ static int attach_and_die(void *role)
 static int close_and_reap(void *unused)
 {
     (void)unused;
-    q = tn_object_close(q); /* so that its own death is no matter of the queue */
+    q = tn_object_close(q); /* so that the death of this process does not concern the queue */
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     return 0;
 }
@@ -447,7 +447,7 @@ static int produce_and_be_killed(void *unused)
     return raise(SIGKILL);
 }
 
-/* A queue of which one producer is dead and one, the child, leaves when it is told to. */
+/* A queue with two producers: one is dead, and the child leaves when it is told to. */
 static pid_t begin_without_producer(struct tnt_signal *signals)
 {
     for (int i = 0; i < 2; i++)
@@ -493,7 +493,7 @@ TN_TEST(a_sleeper_wakes_when_the_last_producer_leaves_after_a_death)
     pid_t pid = begin_without_producer(signals);
     uint32_t before = wakes();
     tnt_signal(&signals[1]);
-    while (wakes() == before) /* the test's time limit ends it */
+    while (wakes() == before) /* the time limit of the test ends this loop */
         sched_yield();
     finish_orphaned(signals, pid);
 }

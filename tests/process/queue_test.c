@@ -51,7 +51,7 @@ TN_TEST(a_count_is_zero_when_messages_were_taken_out_of_order)
     push_number(1);
     push_number(2);
     assert_true(tnt_kill_at("pop_taken", 1, pop_one, NULL));
-    assert_int_equal(pop_number(TN_NOW), 2); /* stepping over the first */
+    assert_int_equal(pop_number(TN_NOW), 2); /* the pop steps over the first message */
     assert_in_range(tn_queue_count(q), 1, 2);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_in_range(tn_queue_count(q), 1, 2);
@@ -104,7 +104,7 @@ TN_TEST(peers_are_counted_by_role_until_their_death_is_reclaimed)
 {
     struct tnt_signal ready = tnt_signal_open();
     begin(4, 0);
-    push_number(1); /* a producer, but no other one */
+    push_number(1); /* it is a producer, and the only one */
     assert_int_equal(tnt_peers(q, TN_PRODUCER | TN_CONSUMER), 0);
     pid_t child = tnt_fork(stay_as_consumer, &ready);
     tnt_await(&ready);
@@ -445,10 +445,10 @@ TN_TEST(pop_returns_peer_died_when_the_last_producer_is_killed)
     pid_t pid = tnt_fork(attach_and_hang, &ready);
     tnt_await(&ready);
     kill(pid, SIGKILL);
-    /* No tenond here: the sleeper itself finds the death, in one of its slices. */
+    /* Without tenond the sleeper itself finds the death, after one of its slices. */
     assert_int_equal(tn_queue_pop(q, tnt_deadline(20000), &m), TN_ERR_PEER_DIED);
     assert_int_equal(tn_error_peer().pid, pid);
-    /* Told once; what follows is an ordinary wait. */
+    /* The death is reported once; later waits are ordinary. */
     assert_int_equal(tn_queue_pop(q, tnt_deadline(10), &m), TN_ERR_TIMED_OUT);
     tnt_wait(pid);
     tnt_signal_close(&ready);
@@ -508,7 +508,7 @@ TN_TEST(push_to_a_full_queue_ends_when_the_last_consumer_dies)
     finish();
 }
 
-/* It is told once, to a call that has nothing else to say. */
+/* The death is reported once, by a call that has nothing else to return. */
 TN_TEST(pop_many_leaves_the_report_of_a_death_to_the_next_call)
 {
     tn_message m[4];
@@ -699,7 +699,7 @@ TN_TEST(a_lease_that_was_ended_does_not_end_the_next_one_of_its_slot)
     push_number(0);
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     old = m;
-    for (uint32_t i = 1; i <= 2; i++) { /* the second one is in the slot of the first */
+    for (uint32_t i = 1; i <= 2; i++) { /* the second message is in the slot of the first */
         TN_CHECK_OK(tn_message_ack(q, &m));
         tn_message_fini(&m);
         push_number(i);
@@ -713,7 +713,7 @@ TN_TEST(a_lease_that_was_ended_does_not_end_the_next_one_of_its_slot)
     finish();
 }
 
-/* By its own wake: a sleeper's slice would find it too, but later. */
+/* Woken by the end of the lease: the end of a sleeper's slice would find it too, but later. */
 TN_TEST(the_end_of_a_lease_wakes_waiters_for_messages_and_for_room)
 {
     tn_message m;

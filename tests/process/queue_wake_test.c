@@ -62,9 +62,10 @@ static int take_and_discard(void *argument)
     struct tnt_signal *signals = argument;
     struct tni_thread *thread = tni_thread_enter(d);
     struct tni_taken taken = take_and_await_a_sleeper(thread, &signals[0]);
-    tni_ring_discard(tni_queue_of(q), thread, &taken); /* as a pop of what is lost does */
+    tni_ring_discard(tni_queue_of(q), thread,
+                     &taken); /* as a pop does with a message that is lost */
     tni_thread_leave(thread);
-    tnt_await(&signals[1]); /* its death would wake them too */
+    tnt_await(&signals[1]); /* the death of this process would wake them too */
     return 0;
 }
 
@@ -85,7 +86,7 @@ TN_TEST(the_end_is_told_when_the_last_message_that_was_out_is_lost)
     finish();
 }
 
-#define SLICE_NS UINT64_C(100000000) /* a sleeper looks again after it */
+#define SLICE_NS UINT64_C(100000000) /* after a slice a sleeper checks again */
 
 static void *pop_what_is_lost(void *argument)
 {
@@ -113,8 +114,9 @@ static void await_asleep(_Atomic pid_t *thread)
 }
 
 /*
- * As when both messages came while a third one looked, which then woke one for the two of them.
- * @return whether it was too quick for the sleeper's slice to end, which would find them too
+ * Wake one of two sleepers for two messages, as a third one that was LOOKING does. @return
+ * whether it was done before a sleeper's slice ended, after which that sleeper would find the
+ * message by itself
  */
 static bool wake_one_for_two(uint32_t *ret_wakes)
 {
@@ -153,7 +155,7 @@ static int pop_a_number(void *argument)
     return 0;
 }
 
-/* As when the one that looks is stopped for good. */
+/* As if a process that set LOOKING were stopped for good. */
 TN_TEST(a_sleeper_checks_again_without_a_wake_up)
 {
     begin(4, 0);
@@ -192,7 +194,7 @@ static void start_pusher(struct pusher *pusher)
     await_asleep(&pusher->id);
 }
 
-/* A queue all of whose messages are leased to us. */
+/* Begin with a queue all of whose messages this process has leased. */
 static void begin_leased(uint32_t capacity, tn_message *messages)
 {
     begin(capacity, TN_QUEUE_LEASE);
@@ -208,14 +210,16 @@ static void ack(tn_message *message)
     tn_message_fini(message);
 }
 
-/* @return how often the wait word of pushes was moved on */
+/* @return how often the epoch of the wait word of pushes has changed */
 static uint32_t room_epoch(void)
 {
     const _Atomic uint32_t *room = &((const struct tn_object *)q)->object->room;
     return atomic_load(room) / TNI_WAIT_EPOCH;
 }
 
-/* A pusher may also find the room by itself, at the end of its slice: then we see no wake-up.
+/*
+ * A producer may find the room by itself, at the end of its slice: then there is no wake-up
+ * to see.
  */
 enum { MOST_SLICES = 20 };
 
@@ -227,9 +231,9 @@ static bool does_a_lease_wake(void)
     TN_CHECK_OK(tn_message_return(q, &m[0]));
     tn_message_fini(&m[0]);
     ack(&m[1]);
-    start_pusher(&pusher); /* the free slot is behind a message */
+    start_pusher(&pusher); /* the free slot lies after a message */
     uint32_t before = room_epoch();
-    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[0])); /* and now behind a lease */
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[0])); /* and now after a leased slot */
     bool is_woken = room_epoch() != before;
     pthread_join(pusher.thread, NULL);
     ack(&m[0]);
@@ -243,7 +247,7 @@ TN_TEST(leasing_a_message_wakes_a_push_that_can_step_over_it)
         assert_true(tries < MOST_SLICES);
 }
 
-/* As when both slots became free while a third pusher looked, which then woke one for them. */
+/* Wake one of two producers for two free slots, as a third one that was LOOKING does. */
 static bool does_a_pusher_wake_the_next(void)
 {
     struct pusher pushers[2];
@@ -323,7 +327,7 @@ static int wait_in_vain(enum waits what, tn_event *event, tn_semaphore *semaphor
     }
 }
 
-/* A busy machine gives a wait that spins a share of a processor: far more than a tenth. */
+/* On a busy machine a wait that spins gets a share of a processor: far more than a tenth. */
 TN_TEST(a_waiter_uses_no_processor)
 {
     tn_event *event;
@@ -347,7 +351,7 @@ TN_TEST(a_waiter_uses_no_processor)
 
 #if defined(TN_KILL_POINTS)
 
-/* One sleeps in a pop, another was killed while it looked on its behalf. @return the sleeper */
+/* One process sleeps in a pop; another was killed after it set LOOKING. @return the sleeper */
 static pid_t kill_the_one_that_looks(void)
 {
     const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
@@ -379,7 +383,7 @@ static int attach_and_die(void *argument)
 static int close_and_reap(void *argument)
 {
     (void)argument;
-    q = tn_object_close(q); /* so that its own death is no matter of the queue */
+    q = tn_object_close(q); /* so that the death of this process does not concern the queue */
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     return 0;
 }
@@ -473,7 +477,10 @@ TN_TEST(a_poller_wakes_though_the_one_that_rang_was_killed)
     finish();
 }
 
-/* A poller can hang with empty queues: others take what the killed one did not ring for. */
+/*
+ * A poller could wait for ever with empty queues, if others took the messages that the killed
+ * process did not ring for.
+ */
 TN_TEST(a_poller_whose_message_another_one_took_hears_of_the_next)
 {
     struct pollfd p = {.events = POLLIN};
@@ -503,7 +510,7 @@ struct turns {
     tn_lock *lock;
 };
 
-/* A process of ordinary priority on the processor of a real-time one. */
+/* A process of ordinary priority that runs on the processor of a real-time one. */
 static int answer_in_turns(void *argument)
 {
     const struct turns *turns = argument;
@@ -512,7 +519,8 @@ static int answer_in_turns(void *argument)
     for (uint32_t i = 0; i < TURNS; i++) {
         tn_message m = {.bytes = &i, .size_bytes = sizeof i};
         TN_CHECK_OK(tn_lock_acquire(turns->lock, TN_FOREVER));
-        TN_CHECK(pop_number(TN_FOREVER) == i); /* its owner waits for the lock then */
+        TN_CHECK(pop_number(TN_FOREVER) ==
+                 i); /* the owner of the lock waits in its turn then */
         TN_CHECK_OK(tn_lock_release(turns->lock));
         TN_CHECK_OK(tn_queue_push(turns->answers, &m, 0, TN_FOREVER));
     }
@@ -549,7 +557,9 @@ TN_TEST_WITHIN(a_real_time_process_lets_the_one_run_that_it_waits_for, 60)
     }
     getrusage(RUSAGE_SELF, &after);
     tnt_wait_ok(child);
-    /* The kernel takes the processor from a real-time process that hogs it only after 0.95 s.
+    /*
+     * The kernel takes the processor from a real-time process only after it has used it for
+     * 0.95 s.
      */
     assert_true(after.ru_utime.tv_sec - before.ru_utime.tv_sec < 2);
     tn_object_close(turns.answers);
@@ -557,7 +567,7 @@ TN_TEST_WITHIN(a_real_time_process_lets_the_one_run_that_it_waits_for, 60)
     finish();
 }
 
-/* Either that sleeper looks when its slice ends, or it is woken for the death. */
+/* That sleeper checks when its slice ends, or is woken because of the death. */
 TN_TEST(a_message_reaches_a_sleeper_though_its_waker_was_killed)
 {
     begin(4, 0);

@@ -21,7 +21,10 @@
 #include "reaper/recount.h"
 #include "tensor/tensor.h"
 
-/* A process keeps one socket for ringing bells: made before descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 enum { HOT = 8, MOST_KILLS = 200, SEATS = 24, SECOND_NS = 1000 * 1000 * 1000 };
@@ -29,9 +32,10 @@ enum { HOT = 8, MOST_KILLS = 200, SEATS = 24, SECOND_NS = 1000 * 1000 * 1000 };
 struct scene {
     tn_domain *domain;
     tn_semaphore *semaphore; /* of processes that acquire and release permits; else NULL */
-    tnt_child_fn *work;      /* of the hot, and of victims */
+    tnt_child_fn *work;      /* what the eight processes and the victims do */
     tn_tensor *tensor;
-    _Atomic uint64_t *rounds; /* [HOT + 1]: of the hot, and of the victim */
+    _Atomic uint64_t
+        *rounds; /* [HOT + 1]: rounds of each of the eight processes, and of the victim */
     pid_t hot[HOT];
     uint32_t block; /* of the tensor */
     uint32_t seats; /* taken while no victim lives */
@@ -110,7 +114,7 @@ static void signal_hot(const struct scene *scene, int signal)
         assert_int_equal(kill(scene->hot[i], signal), 0);
 }
 
-/* Kill a victim in its work, and wait until its seat is free: for a second at most. */
+/* Kill a victim while it works, and wait until its seat is free, for a second at most. */
 static void kill_one(struct scene *scene)
 {
     struct job job = {scene, HOT};
@@ -179,7 +183,7 @@ TN_TEST_WITHIN(each_seat_comes_back_while_others_are_stopped, 300)
     close_scene(&scene);
 }
 
-/* As if killed in a push: the count is one too high, and the block announced. */
+/* Die as in a push: the count is one too high, and the block is announced. */
 static int increment_and_die(void *argument)
 {
     const struct scene *scene = argument;
@@ -216,7 +220,7 @@ TN_TEST_WITHIN(a_recount_ends_while_all_others_use_the_block, 300)
 
 /* ---- permits ----------------------------------------------------------------------------- */
 
-/* The dead may keep one each from the others, until the semaphore is recounted. */
+/* Each dead process may keep one permit from the others, until the semaphore is recounted. */
 enum { PERMITS = HOT + MOST_KILLS };
 
 static int acquire_and_release(void *argument)
@@ -328,7 +332,8 @@ TN_TEST(a_wait_for_a_killed_recounter_goes_on)
     tni_announce_clear(thread);
     tni_thread_leave(thread);
 
-    assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT); /* `alive` is at it */
+    assert_int_equal(tn_domain_reap(d, NULL),
+                     TN_ERR_TIMED_OUT); /* the process `alive` is using the block */
     assert_int_equal((uint32_t)atomic_load(&h->recounted), 0);
     tnt_signal(&of.go);
     tnt_wait_ok(alive);
@@ -388,7 +393,7 @@ static int let_go_below(void *argument)
     TN_CHECK(sched_setscheduler(0, SCHED_OTHER, &ordinary) == 0);
     struct tni_thread *thread = tni_thread_enter(d);
     tni_announce(thread, (tni_block){of->scene->block}, 1);
-    tnt_signal(&of->ready); /* from here on it runs only when the other sleeps */
+    tnt_signal(&of->ready); /* from here on this process runs only while the other one sleeps */
     tni_announce_clear(thread);
     tni_thread_leave(thread);
     TN_CHECK_OK(tni_recount_begin(d));
@@ -409,7 +414,7 @@ static int acquire_one(void *argument)
     return tn_semaphore_acquire(scene->semaphore, TN_NOW);
 }
 
-/* @return false: not allowed */
+/* Run on one processor from now on. @return false: not allowed */
 static bool take_one_processor(void)
 {
     const struct sched_param real_time = {.sched_priority = 1};

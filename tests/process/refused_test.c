@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what happens where a filter refuses a system call. The table in docs/system-calls.md
- * says for each call which steps fail; a refused call must make just these fail, at once and
- * with an error that names the call, and leave the others working.
+ * Tests: what happens if a filter refuses a system call. For each call, the table in
+ * docs/system-calls.md says which steps fail. If the call is refused, just these steps must
+ * fail, at once and with an error that names the call, and the others must work.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +93,7 @@ enum { WAIT_MS = 20, LONG_MS = 5000, BYTES = 100 };
 struct scene {
     tn_domain *domain;
     tn_queue *queue;
-    char *why_no_seat; /* [256], shared with children: what one without a seat was told */
+    char *why_no_seat; /* [256], shared with children: the error of a child that got no seat */
 };
 
 static tn_dtype bytes_type(void) { return TN_UINT8; }
@@ -285,7 +285,7 @@ static int run_steps(void *argument)
     const struct trial *trial = argument;
     struct outcome *o = trial->outcome;
     struct scene scene = {.why_no_seat = o->why_no_seat};
-    char folder[128]; /* of a tenond of its own, which has this filter and no other */
+    char folder[128]; /* the folder of a tenond that alone has this filter */
     snprintf(folder, sizeof folder, "%s/%s-%d", tnt_folder(), trial->call->name, trial->error);
     TN_CHECK(mkdir(folder, 0700) == 0);
     setenv("TENON_RUNTIME_DIR", folder, 1);
@@ -358,7 +358,7 @@ static const struct call *find_call(const char *name)
     return NULL;
 }
 
-/* @return how many steps did not do as the row says */
+/* @return how many steps did something else than the row says */
 static int compare(const struct row *row, const struct trial *trial)
 {
     const struct outcome *o = trial->outcome;
@@ -370,7 +370,8 @@ static int compare(const struct row *row, const struct trial *trial)
                    steps[i].name, has_failed ? "failed" : "did not fail", o->detail[i]);
             wrong++;
         } else if (has_failed && strstr(o->detail[i], row->call) == NULL &&
-                   strstr(o->detail[i], "does not answer") == NULL) { /* tenond's own filter */
+                   strstr(o->detail[i], "does not answer") ==
+                       NULL) { /* the filter also applies to tenond */
             printf("# %s as %s: %s: not named in: %s\n", row->call,
                    strerrorname_np(trial->error), steps[i].name, o->detail[i]);
             wrong++;
@@ -389,7 +390,10 @@ static struct outcome *map_outcomes(uint32_t count)
     return outcomes;
 }
 
-/* Some at a time: what waits for a tenond that cannot answer does so for seconds. */
+/*
+ * Several rows at a time, because a step that waits for a tenond that cannot answer takes
+ * seconds.
+ */
 static void try_rows(int error)
 {
     enum { AT_A_TIME = 12 };

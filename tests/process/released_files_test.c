@@ -108,7 +108,7 @@ static int hold(void *argument)
     tnt_await(&h->go);
     TN_CHECK_OK(tn_tensor_open_path(h->path, &t));
     tnt_signal(&h->done);
-    pause(); /* for the kill */
+    pause(); /* until it is killed */
     return 1;
 }
 
@@ -118,7 +118,7 @@ static int hold(void *argument)
  */
 static void let_one_go(struct holder *h, tn_domain *(*begin)(void))
 {
-    pid_t pid = tnt_fork(hold, h); /* before there is a domain */
+    pid_t pid = tnt_fork(hold, h); /* forked before there is a domain */
     d = begin();
     tn_tensor *t = make();
     snprintf(h->path, sizeof h->path, "%s", tnt_info(t).path);
@@ -240,7 +240,7 @@ TN_TEST(a_file_without_a_header_of_a_living_domain_stays)
     d = without_tenond();
     tn_tensor *t = make();
     int fd = open(tnt_info(t).path, O_RDWR | O_CLOEXEC);
-    TN_CHECK(pwrite(fd, "\0\0\0\0\0\0\0\0", 8, 0) == 8); /* the magic comes last */
+    TN_CHECK(pwrite(fd, "\0\0\0\0\0\0\0\0", 8, 0) == 8); /* the magic number is written last */
     close(fd);
     expect_untouched(tnt_info(t).path);
     tn_tensor_unref(t);
@@ -263,7 +263,7 @@ TN_TEST(a_block_that_makes_no_sense_protects_the_domains_files)
     tn_domain_close(d);
 }
 
-/* In a mount namespace of this test's own; TENON_SHM_DIR is there afterwards. */
+/* Mount a file system in a mount namespace of this test, and set TENON_SHM_DIR to it. */
 static void mount_own(char *folder, size_t size_bytes)
 {
     snprintf(folder, size_bytes, "%s/small", tnt_folder());
@@ -281,7 +281,7 @@ static void drop_log(int level, const char *line, void *context)
     (void)context;
 }
 
-/* A file that is mounted can neither be removed nor, here, be opened for writing. */
+/* Mount over a file: then it can be neither removed nor opened for writing. */
 static void pin(const char *path)
 {
     TN_CHECK(mount(path, path, NULL, MS_BIND, NULL) == 0);
@@ -357,7 +357,10 @@ static void let_nobody_write(void)
                  chown(tnt_shm_folder(), NOBODY, NOBODY) == 0);
 }
 
-/* Until the first gc, whatever lives_unseen() has stays; after its death it is removed. */
+/*
+ * The files of lives_unseen() stay after the first gc; after its death the second one removes
+ * them.
+ */
 static void collect_around(tnt_child_fn *lives_unseen)
 {
     struct holder *member = open_holder(), *collector = open_holder();
@@ -446,8 +449,8 @@ TN_TEST(gc_in_another_user_namespace_leaves_a_living_domains_files)
 {
     skip_unless_allowed(&user_apart);
     struct holder *h = open_holder();
-    pid_t collects =
-        tnt_fork(gc_in_another_user_namespace, h); /* has none of its descriptors */
+    pid_t collects = tnt_fork(gc_in_another_user_namespace,
+                              h); /* a process without the descriptors of this one */
     begin_with_a_dead_maker(h);
     tnt_signal(&h->go);
     tnt_wait_ok(collects);

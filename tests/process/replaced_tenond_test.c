@@ -17,12 +17,12 @@
 enum { LONG_MS = 10000, SLICE_MS = 120 };
 
 /*
- * A process keeps one socket for ringing bells, from its first ring on: before a test's
- * descriptors are counted.
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
-/* In the order in which tenond passes them. */
+/* The points in the order in which tenond passes them. */
 static const char *const points[] = {"tenond_locked", "tenond_bell_set", "tenond_is_manager",
                                      "tenond_adopted", "tenond_listens"};
 
@@ -49,7 +49,7 @@ static int run_tenond(void *argument)
     return 1;
 }
 
-/* @return whether a tenond died at the point; false: it ended before */
+/* @return whether a tenond died at the point; false: it ended before it */
 static bool run_tenond_to(const char *point)
 {
 #if defined(TN_KILL_POINTS)
@@ -74,7 +74,7 @@ static int hold_a_block(void *argument)
 
 /* ---- members that wait, and a process that joins ----------------------------------------- */
 
-/* As a member waits that is in a wait of tenon's. @return how long it took, ns */
+/* Wait as a member does in a wait of tenon. @return how long it took, ns */
 static uint64_t await_tenond(tn_domain *d)
 {
     _Atomic uint32_t word = 0;
@@ -96,7 +96,7 @@ TN_TEST_WITHIN(a_waiter_replaces_a_tenond_that_dies_at_its_start, 60)
         pid_t pid = tnt_fork(hold_a_block, (void *[]){d, &is_there});
         tnt_await(&is_there);
         kill_tenond(d);
-        while (!run_tenond_to(points[i])) { /* one that was started before came late */
+        while (!run_tenond_to(points[i])) { /* another one still had the lock */
             await_tenond(d);
             kill_tenond(d);
         }
@@ -137,7 +137,7 @@ static int produce(void *argument)
     return pause();
 }
 
-/* Its descriptor is all that the caller waits at. */
+/* Poll as a program does that waits only at the descriptor. */
 static void poll_once(tn_domain *d, int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -145,7 +145,7 @@ static void poll_once(tn_domain *d, int fd)
     tn_domain_poll_clear(d);
 }
 
-/* As after a look that took long, while a tenond lived: the next one is due much later. */
+/* The last check took long, and a tenond lived; so the next check is due much later. */
 TN_TEST(a_new_poller_without_a_tenond_soon_has_one)
 {
     tn_domain *d = NULL;
@@ -176,7 +176,7 @@ TN_TEST_WITHIN(a_poller_replaces_a_tenond_that_dies_at_its_start, 60)
         pid_t pid = tnt_fork(produce, (void *[]){q, &is_there});
         tnt_await(&is_there);
         kill_tenond(d);
-        /* The tenond that it starts when it hears of this death has the kill point. */
+        /* The tenond that is started after this death has the kill point. */
         setenv("TENON_KILL_POINT", points[i], 1);
         poll_once(d, fd);
         unsetenv("TENON_KILL_POINT");

@@ -7,7 +7,10 @@
 #include "reaper/reaper.h"
 #include "wait/wait.h"
 
-/* A process keeps one socket for ringing: before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 enum { LONG_MS = 10000 };
@@ -43,7 +46,7 @@ static pid_t start_member(struct tnt_signal *there)
 
 /* ---- members that join without a ring ---------------------------------------------------- */
 
-/* The bell of tenond, which a test silences to have members come without a ring. */
+/* The bell of tenond, which a test silences so that members join without a ring. */
 static _Atomic uint64_t *bell_of_tenond(const tn_domain *d)
 {
     uint64_t who = atomic_load(&d->segment.header->manager);
@@ -102,7 +105,7 @@ TN_TEST_WITHIN(tenond_sees_a_member_that_saved_its_ring_for_a_recent_one, 120)
     while (count[SEEN_SOON] + count[SEEN_LATE] < CASES)
         count[come_after_a_look(d, &there)]++;
     tnt_note("%u of %d were seen soon", count[SEEN_SOON], CASES);
-    assert_true(count[SEEN_SOON] >= CASES * 3 / 4); /* by chance one, or two */
+    assert_true(count[SEEN_SOON] >= CASES * 3 / 4); /* one or two may be late by chance */
     tnt_signal_close(&there);
     tn_domain_close(d);
 }
@@ -121,7 +124,7 @@ static int ring_and_be_killed(void *argument)
     return 0;
 }
 
-/* No ring is sent at all, so no look that follows a ring can see the two. */
+/* No member rings, so no scan after a ring can find the two. */
 TN_TEST(tenond_sees_a_member_killed_before_its_ring)
 {
     tn_domain *d = tnt_domain(NULL);
@@ -130,7 +133,7 @@ TN_TEST(tenond_sees_a_member_killed_before_its_ring)
     struct silenced of = {.domain = d, .number = atomic_exchange(bell, 0)};
     assert_true(tnt_kill_at("manager_rings", 1, ring_and_be_killed, &of));
     atomic_store(bell, 0);
-    tnt_kill(start_member(&there)); /* it relies on the ring that did not come */
+    tnt_kill(start_member(&there)); /* it relied on the ring that was not sent */
     await_deaths(d, 2);
     atomic_store(bell, of.number);
     tnt_signal_close(&there);
@@ -144,7 +147,7 @@ static bool rings_after(tn_domain *d, int bell_fd, uint64_t ago_ns)
 {
     uint64_t begun_ns, took_ns;
     bool is_rung;
-    do { /* until no other process had the processor between */
+    do { /* until no other process ran between the two calls */
         begun_ns = tni_os_shared_ns();
         atomic_store(&d->segment.header->rung_ns, begun_ns - ago_ns);
         tni_manager_ring(d);
@@ -162,7 +165,7 @@ TN_TEST(one_ring_of_tenond_serves_all_that_join_within_2_ms)
     tn_domain *d = tnt_domain(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
                                                    .flags = TN_DOMAIN_NO_MANAGER});
     TN_CHECK_OK(tni_os_bell_create(number, &fd));
-    atomic_store(&d->me->bell_number, number); /* as if we were its tenond */
+    atomic_store(&d->me->bell_number, number); /* as if this process were tenond */
     atomic_store(&d->segment.header->manager, d->who);
     assert_false(rings_after(d, fd, 0));
     assert_false(rings_after(d, fd, TNI_MANAGER_RUNG_NS / 2));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children and groups: how they start, what they say, how they end. */
+/* Children and groups: how they start, what messages they send, how they end. */
 #include "harness/harness.h"
 #include "harness/tensor.h"
 
@@ -16,7 +16,7 @@
 
 #include "process/main_thread.h"
 
-/* No tenond: what ends here must end without one. */
+/* A domain without tenond: children must end without its help. */
 static tn_domain *open_domain(uint32_t seats)
 {
     tn_domain_options options = {.struct_size = sizeof options,
@@ -101,7 +101,7 @@ TN_TEST(wait_times_out_first_and_then_tells_the_signal)
     assert_int_equal(status.exit_code, -1);
     assert_int_equal(status.signal, SIGUSR1);
     tn_process_close(process);
-    /* The one that waited has reclaimed it. */
+    /* The process that waited has reclaimed the child. */
     TNT_AUDIT(domain);
     tn_domain_close(domain);
 }
@@ -352,10 +352,10 @@ TN_TEST(a_child_does_not_inherit_the_descriptors_of_its_siblings)
 
 /* ---- with the parent --------------------------------------------------------------------- */
 
-/* A child, seen from its grandparent: the pidfd is opened while it surely lives. */
+/* A child as its grandparent sees it: the pidfd is opened while the child surely lives. */
 struct family {
     tn_domain *domain;
-    struct tnt_signal alive; /* the thread that forked has ended */
+    struct tnt_signal alive; /* set when the thread that forked has ended */
     int pid_pipe[2];
     uint32_t flags;
     tn_process *process;
@@ -384,7 +384,7 @@ static int be_parent(void *argument)
     return pause_for_ever();
 }
 
-/* The thread that forked ends; the child must not. */
+/* The thread that forked ends; the child must not end with it. */
 static int be_parent_with_threads(void *argument)
 {
     struct family *family = argument;
@@ -498,7 +498,7 @@ TN_TEST(a_detached_child_outlives_its_parent)
 
 static int block_death_signals_and_sleep(tn_domain *domain, void *argument)
 {
-    /* As if the kernel's signal did not exist: what is left is the seat. */
+    /* The kernel's death signal is blocked, so only the seat is left to end the child. */
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
@@ -666,7 +666,8 @@ TN_TEST(a_group_childs_message_goes_to_the_groups_maker)
     siginfo_t end;
     TN_CHECK_OK(tn_group_fork(group, 3, third_fails, NULL));
     id_t third = (id_t)tn_process_pid(tn_group_get(group, 2));
-    TN_CHECK(waitid(P_PID, third, &end, WEXITED | WNOWAIT) == 0); /* it has said all */
+    TN_CHECK(waitid(P_PID, third, &end, WEXITED | WNOWAIT) ==
+             0); /* the child has sent its message */
     tnt_wait_ok(tnt_fork(use_the_group_of_the_parent, group));
     assert_int_equal(tn_group_wait(group, 0, tnt_deadline(20000), &first), TN_ERR_CHILD_FAILED);
     assert_string_equal(first.message, "the third one is broken");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests of what each strategy must do: one test for each strategy, and a domain with a
+ * For tests of what holds with each strategy: they run once for each, in a domain with a
  * queue.
  */
 #ifndef TENON_TESTS_STRATEGIES_H
@@ -32,7 +32,7 @@ static tn_domain *d;
 static tn_queue *q;
 
 /*
- * A process keeps a socket with which it rings bells. It is made before a test counts its
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
  * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
@@ -101,7 +101,7 @@ static inline void kill_tenond(void)
     tni_os_close(fd);
 }
 
-/* tenond may reclaim at this moment. A reclaim wakes each waiter for memory. */
+/* tenond may be reclaiming at this moment. Each reclaimed seat wakes the waiters for memory. */
 static inline void await_reclaimed(void)
 {
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
@@ -127,8 +127,8 @@ static inline void finish(void)
 }
 
 /**
- * A float32 tensor [count] of first, first + 1, ... The call waits for memory, since a request
- * of another process that is going to be refused may use some of the quota for a moment.
+ * Make a float32 tensor [count] of first, first + 1, ... The call waits for memory, since the
+ * request of another process, which will be refused, may use some of the quota for a moment.
  */
 static inline tn_tensor *numbers(int64_t count, float first)
 {

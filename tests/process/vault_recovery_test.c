@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: what the next tenond cannot take over from the vault, the vault keeps. Nothing that
- * lies only in a queue is lost by the kill of tenond alone.
+ * Tests: the vault keeps what the next tenond cannot take over. The kill of tenond alone
+ * loses no storage that only a queue names.
  */
 #include <sys/socket.h>
 
@@ -42,7 +42,7 @@ static void pop_all(uint32_t first, uint32_t end)
     }
 }
 
-/* The tenond that one can connect to: what the vault had for it, it was told. */
+/* Wait for a tenond that answers: it has asked the vault for everything by then. */
 static int32_t await_tenond(void)
 {
     struct ucred of = {0};
@@ -89,12 +89,13 @@ TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
     int32_t old = manager_pid(d);
     assert_int_equal(taken_seats(), d->segment.geometry.seats);
     kill_and_await(old, SIGKILL);
-    kill_and_await(await_tenond(), SIGKILL); /* the vault hears all of it before the next */
+    /* The vault has received everything before it talks to the next tenond. */
+    kill_and_await(await_tenond(), SIGKILL);
     int32_t without_seat = await_tenond();
     assert_int_equal(manager_pid(d), old);
     assert_true(without_seat != old);
     pop_all(0, 1);
-    await_successor(d, old); /* as a member that waits, and reclaims */
+    await_successor(d, old); /* a member that waits reclaims the seat */
     survive_until(d, 2);
     await_vault(0, 2);
     pop_all(1, 3);
@@ -103,7 +104,7 @@ TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
     finish();
 }
 
-/* What a tenond says that a shell starts, with all details. */
+/* Start a tenond by a shell, with a log of all details. */
 static void start_talking(char *path, size_t size)
 {
     char command[512];
@@ -113,7 +114,10 @@ static void start_talking(char *path, size_t size)
         tni_os_start_detached("/bin/sh", (const char *const[]){"sh", "-c", command, NULL}));
 }
 
-/* Until tenond said for the n-th time that a domain has no seat for it. @return warnings */
+/*
+ * Wait until tenond has logged for the n-th time that a domain has no seat for it. @return
+ * warnings
+ */
 static uint32_t await_said(const char *path, uint32_t n)
 {
     uint64_t deadline_ns = tnt_until_ns(2 * BACKING_MS);
@@ -143,7 +147,10 @@ static uint64_t cpu_ns(int32_t pid)
     return strtoull(text, NULL, 10);
 }
 
-/* It has another domain, and so goes on. The look is dear: this process has much open. */
+/*
+ * tenond has another domain, and so it does not end. A search is costly, as this process has
+ * many files open.
+ */
 TN_TEST_WITHIN(a_domain_without_a_seat_for_tenond_costs_it_little, 60)
 {
     enum { OPEN = 6000, SHARE = 40 };
@@ -159,7 +166,7 @@ TN_TEST_WITHIN(a_domain_without_a_seat_for_tenond_costs_it_little, 60)
         TN_CHECK((open_fds[i] = dup(d->segment.arena_fd)) >= 0);
     kill_and_await(manager_pid(d), SIGKILL);
     start_talking(path, sizeof path);
-    await_said(path, 2); /* the second time soon */
+    await_said(path, 2); /* the second attempt comes soon */
     int32_t tenond = await_tenond();
     uint64_t begun_ns = tni_os_now_ns(), used_ns = cpu_ns(tenond);
     assert_int_equal(await_said(path, 3), 1);
@@ -180,7 +187,7 @@ static int32_t replace_by_limited(int32_t vault)
     int32_t old = manager_pid(d);
     snprintf(command, sizeof command, "ulimit -n %d; exec '%s'", LIMIT, getenv("TENON_TENOND"));
     const char *const argv[] = {"sh", "-c", command, NULL};
-    TN_CHECK(kill(vault, SIGSTOP) == 0); /* so that it starts none */
+    TN_CHECK(kill(vault, SIGSTOP) == 0); /* so that the vault starts no tenond */
     kill_and_await(old, SIGKILL);
     TN_CHECK_OK(tni_os_start_detached("/bin/sh", argv));
     uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
@@ -227,7 +234,7 @@ TN_TEST_WITHIN(a_tenond_with_a_lower_limit_takes_the_rest_as_it_gets_room, 60)
 
 /* ---- a recall that breaks off ------------------------------------------------------------ */
 
-/* More often than tenond asks again at once. */
+/* Break off more often than tenond asks again at once. */
 static void break_off(bool with_nonsense)
 {
     struct fake_vault *vault = fake_vault_start();
@@ -239,7 +246,8 @@ static void break_off(bool with_nonsense)
     atomic_store(&vault->breaks, with_nonsense ? 2 : BREAKS);
     kill_and_await(old, SIGKILL);
     await_successor(d, old);
-    leave_storages(d, q, 1); /* a deposit is for the vault, which has not told all yet */
+    leave_storages(d, q,
+                   1); /* the vault, which has not sent all entries yet, needs this deposit */
     fake_vault_await(&vault->puts, 4);
     assert_int_equal(atomic_load(&vault->breaks), 0);
     await_storages(manager_pid(d), 4);
@@ -253,7 +261,10 @@ static void break_off(bool with_nonsense)
 TN_TEST(a_vault_that_breaks_off_is_asked_again_and_not_replaced) { break_off(false); }
 TN_TEST(a_vault_that_talks_nonsense_is_asked_again_and_not_replaced) { break_off(true); }
 
-/* The vault is used over the second connection. When nothing is kept, its name must stay. */
+/*
+ * tenond uses the second connection to the vault. When no deposit is left, the vault's socket
+ * must keep its name.
+ */
 TN_TEST(a_vault_that_was_asked_twice_keeps_its_name)
 {
     struct fake_vault *vault = fake_vault_start();
@@ -265,10 +276,10 @@ TN_TEST(a_vault_that_was_asked_twice_keeps_its_name)
     kill_and_await(old, SIGKILL);
     int32_t second = await_successor(d, old);
     await_storages(second, 2);
-    assert_int_equal(atomic_load(&vault->lists), 3); /* of the first tenond one */
+    assert_int_equal(atomic_load(&vault->lists), 3); /* the first tenond asked once */
     pop_all(0, 2);
     await_storages(second, 0);
-    leave_storages(d, q, 1); /* served by a round of the loop that saw that nothing is kept */
+    leave_storages(d, q, 1); /* the loop serves this after it saw that no deposit is left */
     fake_vault_await(&vault->puts, 3);
     assert_int_equal(tni_os_file_number(TNI_VAULT_SOCKET), vault->file);
     kill_and_await(second, SIGKILL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests: what tenond keeps outlives tenond, and the process that keeps it once more. */
+/*
+ * Tests: descriptors that tenond keeps outlive tenond, and so does the vault that has
+ * duplicates of them.
+ */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -29,7 +32,7 @@ static void await_no_vault(void)
     }
 }
 
-/* Everything is given back, in both. */
+/* Release everything: neither tenond nor its vault keeps a descriptor. */
 static void finish(void)
 {
     q = tn_object_close(q);
@@ -116,7 +119,7 @@ TN_TEST(a_dead_tenond_is_replaced_though_no_member_waits)
     int32_t old = manager_pid(d);
     kill_and_await(old, SIGKILL);
     uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
-    while (manager_pid(d) == old) { /* not as a survivor does */
+    while (manager_pid(d) == old) { /* without doing the work of a survivor */
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
     }
@@ -157,7 +160,7 @@ TN_TEST(a_storage_in_a_queue_outlives_two_tenonds)
     finish();
 }
 
-/* It cannot be told what is over: more than its socket holds. */
+/* More entries are over than the vault's socket has room for, so it cannot be told of all. */
 TN_TEST(a_vault_that_was_given_up_ends_when_nothing_is_left_to_keep)
 {
     begin();
@@ -165,8 +168,8 @@ TN_TEST(a_vault_that_was_given_up_ends_when_nothing_is_left_to_keep)
     assert_int_equal(kill(vault, SIGSTOP), 0);
     q = tn_object_close(q);
     await_storages(manager_pid(d), 0);
-    kill_and_await(vault,
-                   SIGCONT); /* there may be another by now, for what was not over then */
+    /* Another vault may run by now, for entries that were not over then. */
+    kill_and_await(vault, SIGCONT);
     finish();
 }
 
@@ -246,7 +249,7 @@ static int make_push_and_end(void *end)
     return 0;
 }
 
-/* With no tenond at all: it was killed, and there is nothing that a vault would keep. */
+/* There is no tenond at all: it was killed, and a vault would have nothing to keep. */
 static void make_without_tenond(enum end end)
 {
     begin();
@@ -274,7 +277,7 @@ static int make_late_and_leave(void *tenond)
 {
     tn_tensor *t = make(7);
     assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
-    push(q, make(9), TN_PUSH_MOVE); /* tenond does not answer */
+    push(q, make(9), TN_PUSH_MOVE); /* tenond does not answer now */
     push(q, make(8), TN_PUSH_MOVE); /* nor a moment later */
     push(q, t, TN_PUSH_MOVE);
     TN_CHECK_OK(tni_os_write(say_pipe[1], "", 1));
@@ -303,7 +306,7 @@ TN_TEST(leaving_waits_until_tenond_has_what_others_reference)
     finish();
 }
 
-/* tenond took nothing of what was sent to it, and only its maker knows. */
+/* tenond received nothing that was sent to it, and only the maker knows that. */
 static int make_before_tenond_is_killed_and_leave(void *tenond)
 {
     assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
@@ -328,7 +331,8 @@ static int make_late_and_die(void *tenond)
 {
     assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
     push(q, make(8), TN_PUSH_MOVE);
-    kill_and_await(*(const int32_t *)tenond, SIGKILL); /* before it took what was sent to it */
+    kill_and_await(*(const int32_t *)tenond,
+                   SIGKILL); /* killed before it received what was sent to it */
     raise(SIGKILL);
     return 0;
 }
@@ -343,7 +347,7 @@ static void expect_lost(const char *why)
 
 enum { STORM_ROUNDS = 9, STORM_MAKERS = 4, STORM_EACH = 5 };
 
-/* Half of them leave, half are killed. */
+/* A maker of a storage: half of them leave, half are killed. */
 static int make_in_the_storm(void *maker)
 {
     for (uint32_t i = 0; i < STORM_EACH; i++)
@@ -355,7 +359,7 @@ static int make_in_the_storm(void *maker)
     return 0;
 }
 
-/* Wait until both have all there is: then either may be killed. */
+/* Wait until tenond and the vault both have every storage: then either may be killed. */
 static void await_both(uint32_t count)
 {
     survive_until(d, count);
@@ -374,7 +378,8 @@ TN_TEST_WITHIN(a_storm_of_makers_loses_nothing_by_kills_of_tenond_and_vault, 120
         int32_t victim = round % 2 == 0 ? manager_pid(d) : vault_pid();
         for (uint32_t i = 0; i < STORM_MAKERS; i++)
             makers[i] = tnt_fork(make_in_the_storm, &(uint32_t){i});
-        while (tn_queue_count(q) < count + round) /* sooner or later in their work */
+        while (tn_queue_count(q) <
+               count + round) /* so that the kill comes at various moments of their work */
             tni_os_yield();
         TN_CHECK(kill(victim, SIGKILL) == 0);
         for (uint32_t i = 0; i < STORM_MAKERS; i++)
@@ -387,7 +392,7 @@ TN_TEST_WITHIN(a_storm_of_makers_loses_nothing_by_kills_of_tenond_and_vault, 120
     finish();
 }
 
-/* Nor is a vault that is slow replaced before it has told all. */
+/* A vault that is slow is not replaced before it has sent all entries. */
 TN_TEST(a_vault_that_is_too_slow_for_the_next_tenond_loses_nothing)
 {
     begin();
@@ -435,7 +440,7 @@ static void begin_armed(const char *point, unsigned passing)
 }
 #endif
 
-/* tenond, or the vault that it starts, is killed there. */
+/* Let tenond, or the vault that it starts, be killed at the point. */
 static void die_at(const char *point, unsigned passing)
 {
 #if defined(TN_KILL_POINTS)
@@ -496,7 +501,10 @@ TN_TEST(a_vault_killed_while_it_drops_a_descriptor_costs_nothing)
     die_at("vault_dropped", 1);
 }
 
-/* The successor of a killed tenond, and the vault that it asks, die in the middle of it. */
+/*
+ * The successor of a killed tenond, or the vault that it asks, is killed while the successor
+ * recalls.
+ */
 static void die_recalling(const char *point)
 {
 #if defined(TN_KILL_POINTS)
@@ -545,7 +553,9 @@ TN_TEST(memory_comes_back_from_both_soon_after_the_last_release)
     finish();
 }
 
-/* Of several domains, whose blocks have the same numbers: places in its table are fought for.
+/*
+ * Several domains have blocks of the same numbers, so their deposits compete for places in
+ * the table.
  */
 TN_TEST_WITHIN(storages_that_end_in_any_order_leave_none_in_the_vault, 60)
 {
@@ -574,7 +584,7 @@ TN_TEST(what_ended_without_a_tenond_is_freed_by_the_next_one)
 {
     begin();
     int32_t vault = leave_in_queue(3), old = manager_pid(d);
-    assert_int_equal(kill(vault, SIGSTOP), 0); /* so that it starts none */
+    assert_int_equal(kill(vault, SIGSTOP), 0); /* so that the vault starts no tenond */
     kill_and_await(old, SIGKILL);
     pop_all(2);
     assert_int_equal(count_open(vault, STORAGE_TARGET), 3);
@@ -605,7 +615,8 @@ TN_TEST(the_vault_has_nothing_open_but_storages_and_its_connection)
     int32_t vault = leave_in_queue(2);
     assert_int_equal(count_open(vault, STORAGE_TARGET), 2);
     assert_int_equal(count_open(vault, "/dev/null"), 3);
-    assert_int_equal(count_open(vault, "/"), 5); /* no other file, and nothing of a domain */
+    assert_int_equal(count_open(vault, "/"),
+                     5); /* the vault has no other file open, and nothing of a domain */
     assert_int_equal(count_open(vault, "socket:"), 2);
     assert_int_equal(count_open(vault, "anon_inode:"), 0);
     assert_int_equal(count_open(vault, "pipe:"), 0);
@@ -707,7 +718,7 @@ TN_TEST(a_stopped_vault_delays_deposits_no_longer_than_its_deadline)
     int32_t vault = leave_in_queue(1);
     assert_int_equal(kill(vault, SIGSTOP), 0);
     uint64_t most_ns = 0, all_ns = tni_os_now_ns();
-    for (uint32_t i = 0; i < 1000; i++) { /* more than the socket takes */
+    for (uint32_t i = 0; i < 1000; i++) { /* more than the socket has room for */
         uint64_t begun_ns = tni_os_now_ns();
         tn_tensor_unref(make((float)i));
         uint64_t took_ns = tni_os_now_ns() - begun_ns;
@@ -718,7 +729,7 @@ TN_TEST(a_stopped_vault_delays_deposits_no_longer_than_its_deadline)
              (unsigned long long)all_ns / 1000000);
     assert_in_range(most_ns / 1000000, 0, 900);
     int32_t next = await_vault(vault, 1);
-    assert_int_equal(kill(vault, SIGCONT), 0); /* another has its place: it ends */
+    assert_int_equal(kill(vault, SIGCONT), 0); /* another vault has its place, so it ends */
     uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (find_vault(next) != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);

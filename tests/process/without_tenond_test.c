@@ -168,7 +168,7 @@ TN_TEST(a_wait_shorter_than_a_slice_reports_an_earlier_death)
         run_and_kill(push_and_hang, q);
         TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
         tn_message_fini(&m);
-        tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* no two looks within 50 ms */
+        tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* no two checks within 50 ms */
         assert_int_equal(tn_queue_pop(q, tnt_deadline(SHORT_MS), &m), TN_ERR_PEER_DIED);
     }
     tn_object_close(q);
@@ -264,7 +264,10 @@ static void *reclaim_nobody(void *unused)
     return unused;
 }
 
-/* The patience of a call may end before that thread runs on a busy machine: then once more. */
+/*
+ * On a busy machine the patience of a call may end before that thread runs: then try once
+ * more.
+ */
 static int take_while_another_reclaims(int (*take)(void))
 {
     enum { TRIES = 10 };
@@ -331,7 +334,7 @@ static int make_one_object(void *argument)
     return hang();
 }
 
-/* The claim names this member, as if it were in the middle of making something. */
+/* Write this member's name into the claim, as if it were making something. */
 static void take_claim_as(pid_t pid)
 {
     const struct tni_segment *s = &d->segment;
@@ -345,7 +348,7 @@ static void *release_late(void *unused)
     struct tni_header *h = d->segment.header;
     while ((atomic_load(&h->registry_wait) & TNI_WAIT_ARMED) == 0)
         tni_os_yield();
-    tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* the holder is late: that is what is tested */
+    tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* the test needs an owner that is late */
     atomic_exchange(&h->registry, 0);
     tni_wait_notify(&h->registry_wait, INT32_MAX);
     return unused;
@@ -380,7 +383,7 @@ static void give_claim_back(void)
 
 static int acquire_one(void *semaphore) { return tn_semaphore_acquire(semaphore, TN_NOW); }
 
-/* A queue with a message, which alone holds its tensor. */
+/* Make a queue with a message, which alone has a reference to its tensor. */
 static tn_queue *make_filled_queue(const char *name)
 {
     tn_queue *queue = NULL;
@@ -469,7 +472,7 @@ static void *hand_on(void *claim)
     struct tni_header *h = d->segment.header;
     while ((atomic_load(&h->registry_wait) & TNI_WAIT_ARMED) == 0)
         tni_os_yield();
-    atomic_fetch_add(&h->registry_turns, 1); /* the same holder came again */
+    atomic_fetch_add(&h->registry_turns, 1); /* the same owner has taken it again */
     (void)claim;
     return release_late(NULL);
 }
@@ -549,7 +552,7 @@ static void *end_late(void *reclaiming)
 
 static void begin_reclaiming(struct reclaiming *at)
 {
-    enum { RECOVERER_SEATS = 10 }; /* as reclaim.c has it */
+    enum { RECOVERER_SEATS = 10 }; /* the same number as in reclaim.c */
     const struct tni_segment *s = &d->segment;
     at->reclaimer = tnt_fork(sit, NULL);
     tnt_await(&ready);
@@ -606,7 +609,7 @@ TN_TEST(a_join_waits_for_a_seat_unless_all_were_alive_at_once)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(tni_process_count_dead(&d->segment), 0);
     wait = (struct tni_seat_wait){0};
-    assert_true(tni_process_await_seat(&d->segment, &wait)); /* it came free meanwhile */
+    assert_true(tni_process_await_seat(&d->segment, &wait)); /* a seat became free meanwhile */
     tnt_kill(pids[2]);
     finish();
 }
