@@ -73,7 +73,7 @@ static void hash_process(const struct process *p, unsigned number, uint64_t hash
 {
     uint64_t word = (uint64_t)p->status | (uint64_t)p->can_die << 8 |
                     (uint64_t)p->slices_used << 16 | (uint64_t)number << 24 |
-                    (uint64_t)p->has_news << 48;
+                    (uint64_t)p->has_news << 48 | (uint64_t)p->has_looked << 49;
     if (p->status <= SLEEPING) {
         word |= (uint64_t)p->op.kind << 32 | (uint64_t)p->op.nap << 40;
         hash[0] += mix(p->hash[0] ^ number, word);
