@@ -221,10 +221,17 @@ int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_entry_fn *each, void *
     (void)of;
     for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
         char kind[32];
+        tn_holder owners[2];
         tn_object_entry info;
         fuzz_fill(&world, &info, sizeof info);
+        fuzz_fill(&world, owners, sizeof owners);
+        END_TEXT(owners[0].command);
+        END_TEXT(owners[1].command);
         info.kind = some_text(kind);
         info.ended = (fuzz_u8(&world) & 1) != 0;
+        info.broken = (fuzz_u8(&world) & 1) != 0;
+        info.owner_count %= 3;
+        info.owners = owners;
         END_TEXT(info.name);
         status = each(&info, context);
     }
