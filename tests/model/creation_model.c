@@ -38,8 +38,7 @@ int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
 
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
 {
-    if (fd <
-        CONTROL_FD) { /* the control segment of a domain that is there from the beginning */
+    if (fd < CONTROL_FD) { /* the control segment of a domain that exists from the beginning */
         *ret_memory = (struct tni_os_memory){.is_sealed = true};
         return 0;
     }
@@ -232,7 +231,7 @@ TN_TEST_WITHIN(no_live_process_is_reclaimed_while_it_joins_or_leaves, 600)
 /* ---- named_at_once ----------------------------------------------------------------------- */
 
 enum { OBJECTS = 2 };
-static uint32_t *outcomes; /* private: 1 + status of each; 0: none yet */
+static uint32_t *outcomes; /* private: 1 + the status of each call; 0: it has not returned */
 
 static void reclaim_now(struct tn_domain *d)
 {
@@ -254,7 +253,7 @@ static void setup_named(bool has_no_slices)
 
 static void setup_named_at_once(void) { setup_named(false); }
 
-/* In the tight model the makers themselves do, when they find the registry taken. */
+/* In the small model the makers reclaim themselves, when they find the registry taken. */
 static void reclaim_whoever_dies(void)
 {
     if (!tiny_is_tight() && tiny_await_death())
@@ -276,7 +275,7 @@ static void make_object(void)
     outcomes[model_self()] = status == 0 ? 1 : 2;
 }
 
-/* Another maker, which closes what it made: the name is free again. */
+/* Another maker closes the object that it made, so the name is free again. */
 static void make_and_close_object(void)
 {
     tn_event *handle;
@@ -329,7 +328,7 @@ TN_TEST_WITHIN(two_makers_of_one_name_make_one_object, 600)
 {
     tiny_explore(&(struct model){.name = "named_at_once",
                                  .process_count = 3,
-                                 .kills = tiny_size(), /* see named_again for deaths, too */
+                                 .kills = tiny_size(), /* named_again has deaths too */
                                  .setup = setup_named_at_once,
                                  .run = {make_object, make_object, reclaim_whoever_dies},
                                  .check = check_named,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * explore: the search. The card of the whole is in explore.h.
+ * explore: the search. explore.h has the card of the whole explorer.
  *
- * Depth first, over states. A state that was seen is known by 128 bits of hash; that two of
- * some ten millions agree by chance has a probability below 10^-23.
+ * The search goes depth first over states. A state that was visited is known by a hash of 128
+ * bits; the probability that two of some ten million states have the same hash is below
+ * 10^-23.
  */
 #include "explore.h"
 
@@ -103,7 +104,7 @@ static void hash_state(uint64_t hash[2])
 
 struct frame {
     struct machine machine;
-    uint64_t saved; /* what the memory model remembers */
+    uint64_t saved; /* what the memory model keeps */
     uint32_t world, images, first, count, next;
 };
 static struct frame *frames;
@@ -191,7 +192,7 @@ static void check_end(void)
     world_undo(mark);
 }
 
-/* One transition, from the state that the machine is in. */
+/* Make one transition from the state of the machine. */
 static void take(struct transition t)
 {
     const struct process *p = &ex.machine.process[t.process];
@@ -202,7 +203,7 @@ static void take(struct transition t)
     step_check_invariant();
 }
 
-/* The first steps of the processes, from the base that setup() left, up to what others see. */
+/* Run each process from the base that setup() left up to its first step. */
 static void start(void)
 {
     runtime_reset();
@@ -234,7 +235,7 @@ static uint64_t random_below(uint64_t below)
     return (random_state >> 11) % below;
 }
 
-/* A kill is rare enough to come anywhere; one process runs on for a while, mostly. */
+/* Choose one transition at random: mostly of the same process, and seldom a kill. */
 static struct transition draw(const struct transition *list, unsigned count, unsigned favourite)
 {
     if (random_below(4) != 0)
@@ -309,7 +310,7 @@ static void learn(void)
         run_randomly(&frames[0]);
         if (!ex.has_learned && ex.has_failed)
             return;
-        bool has_learned = ex.has_learned; /* then what failed may have been the search */
+        bool has_learned = ex.has_learned; /* then the failure may be one of the search */
         if (has_learned && !start_knowingly())
             return;
         if (has_learned)
@@ -354,7 +355,7 @@ static void visit(void)
         check_end();
 }
 
-/* @return false: the search was wrong about a place, and has to begin again */
+/* @return false: the search had taken a place for unshared, and must begin again */
 static bool search(void)
 {
     uint64_t begin_again_at = UINT64_MAX;
@@ -384,7 +385,7 @@ static bool search(void)
     ex.result->states = seen.count;
     seen_close();
     if (ex.has_learned)
-        ex.has_failed = false; /* what was wrong may have been the search */
+        ex.has_failed = false; /* the failure may be one of the search */
     return !ex.has_learned;
 }
 

@@ -63,29 +63,29 @@ enum op_kind {
     OP_RMW,
     OP_CAS,
     OP_FENCE,
-    OP_PLAIN_READ,  /* of a place where accesses race */
-    OP_PLAIN_WRITE, /* the same; the value is known when the process has gone on */
-    OP_POINT,       /* nothing; it may die here */
+    OP_PLAIN_READ,  /* a plain read of a place where accesses race */
+    OP_PLAIN_WRITE, /* a plain write there; its value is known when the process continues */
+    OP_POINT,       /* no access; the process may die here */
     OP_SLEEP,
     OP_ASLEEP,
     OP_WAKE,
     OP_YIELD,
     OP_CHOOSE,
-    OP_LOOK,   /* at whether `operand` has ended or is dead */
+    OP_LOOK,   /* reads whether process `operand` has ended or is dead */
     OP_RETURN, /* run() has returned */
 };
 enum rmw { RMW_EXCHANGE, RMW_ADD, RMW_SUB, RMW_AND, RMW_OR, RMW_XOR, RMW_NAND };
-enum order { RELAXED, CONSUME, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST }; /* as gcc numbers them */
+enum order { RELAXED, CONSUME, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST }; /* the numbers of gcc */
 enum nap { NAP_UNTIL_WOKEN, NAP_TIMED, NAP_SLICE };
 
 struct op {
     uint8_t kind, rmw, order, fail_order, size_bytes, nap;
     bool is_weak;
-    bool has_failed;     /* spuriously */
-    uint32_t span_bytes; /* plain ranges: `size_bytes` is 0 then */
+    bool has_failed;     /* a compare-and-swap that failed though the value was right */
+    uint32_t span_bytes; /* the length of a plain range; `size_bytes` is 0 then */
     uint64_t at, operand, expected;
-    uint64_t result;  /* value read; woken; chosen */
-    const void *from; /* in the source */
+    uint64_t result;  /* the value read; how many were woken; the choice */
+    const void *from; /* the place in the source */
 };
 
 /* ---- the machine ------------------------------------------------------------------------- */
@@ -95,13 +95,13 @@ enum status { ALIVE, BLOCKED, SLEEPING, ENDED, DYING, DEAD };
 struct process {
     uint8_t status;
     bool can_die;    /* its last step was a write */
-    bool has_news;   /* something changed since it yielded last */
+    bool has_news;   /* something changed since its last yield */
     bool has_looked; /* it tried again after the last change: trying once more is of no use */
     uint8_t looks;   /* how often it read old values since the last change */
-    uint8_t slices_used; /* sleeps that were cut, at most one for each death */
-    uint32_t sp;         /* offset in its stack; the live part lies above */
-    uint32_t image;      /* where the live part was saved */
-    uint64_t hash[2];    /* of the live part */
+    uint8_t slices_used; /* how many of its sleeps were cut short, at most one for each death */
+    uint32_t sp;    /* the offset of its stack pointer; the live part of the stack lies above */
+    uint32_t image; /* the place where the live part was saved */
+    uint64_t hash[2]; /* of the live part */
     struct op op;
     const char *point; /* the kill point that it passed last; for the trace */
 };
@@ -119,23 +119,24 @@ struct tso {
 /* What a process knows, or the reader of a message: of each atomic, the last store known. */
 enum { ATOMICS = 96, MESSAGES = 512, CELLS = 2048 };
 struct view {
-    uint8_t at[ATOMICS];      /* position in its modification order */
+    uint8_t at[ATOMICS];      /* the position in the modification order of each atomic */
     uint8_t clock[PROCESSES]; /* how much of each process's plain accesses is known */
 };
 
 struct machine {
-    struct process process[PROCESSES + 1]; /* the last: setup and check */
+    struct process process[PROCESSES + 1]; /* the last entry: setup() and check() */
     uint32_t kills, deaths;
 };
 
 /* ---- places ------------------------------------------------------------------------------ */
 
 enum {
-    PLACE_OWNER = 7,     /* process + 1 that used it, if it was one */
-    PLACE_MANY = 1 << 3, /* several read it */
+    PLACE_OWNER =
+        7, /* the number + 1 of the only process that used it; 0: there were several, or none */
+    PLACE_MANY = 1 << 3, /* several processes read it */
     PLACE_WRITTEN = 1 << 4,
     PLACE_SHARED = 1 << 5,
-    PLACE_RACY = 1 << 6 /* plain accesses race */
+    PLACE_RACY = 1 << 6 /* plain accesses of it race */
 };
 
 enum phase { PHASE_SETUP, PHASE_LEARN, PHASE_SEARCH, PHASE_CHECK, PHASE_LOOK };
@@ -145,16 +146,16 @@ struct explorer {
     enum model_memory memory;
     struct model_result *result;
     enum phase phase;
-    unsigned self;    /* which process runs; process_count: setup and check */
-    bool is_inside;   /* of a coroutine */
-    bool has_learned; /* something that makes the search wrong so far */
+    unsigned self;    /* the process that runs; process_count: setup() or check() */
+    bool is_inside;   /* whether a coroutine runs */
+    bool has_learned; /* a place turned out to be shared, so the search so far was wrong */
     bool has_failed;
     uint64_t restarts;
-    bool yields[PROCESSES]; /* ever: learned */
+    bool yields[PROCESSES]; /* whether the process ever yields; learned */
     struct machine machine;
     struct tso tso;
     uint8_t *place;                   /* by (address - WORLD_BASE) / 8 */
-    uint64_t shared_end, private_end; /* what setup() has asked for */
+    uint64_t shared_end, private_end; /* the end of the memory that setup() asked for */
     char failure[256];
 };
 extern struct explorer ex;
@@ -162,26 +163,27 @@ extern struct explorer ex;
 /* explore_world.c */
 void world_open(void);
 void world_close(void);
-void world_reclaim_base(void); /* setup() is over: from here on changes are undone */
+/** Called after setup(): from now on changes are recorded, so that they can be undone. */
+void world_reclaim_base(void);
 uint32_t world_mark(void);
 void world_undo(uint32_t mark);
 extern uint64_t world_hash[2];
 void world_add_name(uint64_t at, uint64_t size_bytes, const char *text);
-/** Where that is, in words. */
+/** Name an address for the trace. */
 void world_name(uint64_t at, char *text, size_t size_bytes);
-/** Bytes are about to be written by the process that runs. */
+/** Called before the running process writes these bytes. */
 void world_note(uint64_t at, uint64_t size_bytes);
-/** What was noted has been written. */
+/** Called after the bytes that were noted have been written. */
 void world_take_notes(void);
 void world_write(uint64_t at, uint32_t size_bytes, uint64_t value);
 uint64_t world_read(uint64_t at, uint32_t size_bytes);
-/** The static variables of the process that runs next. */
+/** Load the static variables of the process that runs next. */
 void world_load_statics(unsigned process);
 bool world_is_step(unsigned process, uint64_t at, uint32_t size_bytes, bool is_write);
 bool world_place_has(uint64_t at, uint32_t size_bytes, uint8_t flag);
 void world_allow_race(uint64_t at, uint64_t size_bytes);
 bool world_is_allowed_race(uint64_t at);
-/** Accesses of these bytes race: they are steps from now on. */
+/** Note that accesses of these bytes race: they are steps from now on. */
 void world_mark_race(uint64_t at, uint64_t size_bytes, const void *from);
 static inline uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -193,11 +195,11 @@ static inline uint64_t mix(uint64_t a, uint64_t b)
 /* explore_process.c */
 void process_open(void);
 void process_prepare(unsigned process, void (*run)(void));
-/** Run it to its next op. */
+/** Run a process up to its next op. */
 void process_run(unsigned process);
-/** Called in it: stop before `op`; returns when the explorer goes on with it. */
+/** Called by the process: stop before `op`. Returns when the explorer continues the process. */
 void process_stop(const struct op *op);
-/** Never returns. */
+/** Give the run of this process up. Does not return. */
 void process_abandon(void) __attribute__((noreturn));
 void process_save(unsigned process);
 void process_forget_images(uint32_t mark);
@@ -209,12 +211,12 @@ struct transition {
     uint8_t process, what;
     uint16_t choice;
 };
-/** What can happen now. @return how many */
+/** List the transitions that can happen now. @return how many */
 unsigned step_list(struct transition *ret, unsigned most);
 void step_do(struct transition transition);
 /** Whether a process has not ended, and nothing but deaths can happen. */
 bool step_is_stuck(const struct transition *list, unsigned count);
-/** Fail unless the model's invariant holds. */
+/** Fail unless the invariant of the model holds. */
 void step_check_invariant(void);
 void reach_yield(unsigned process);
 uint64_t step_look(unsigned process, const struct op *op);
@@ -225,29 +227,29 @@ void step_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* explore_memory.c, explore_views.c */
 uint64_t memory_apply(const struct op *op, uint64_t old);
 unsigned memory_choices(unsigned process, const struct op *op);
-/** Do it; the result is in the op. @return whether others can see a change */
+/** Do the op, and store its result in it. @return whether other processes can see a change */
 bool memory_do(unsigned process, struct op *op, unsigned choice);
 void memory_flush(unsigned process);
 void memory_drain(unsigned process);
-/** The process has gone on after a plain access that races. */
+/** Called when a process has continued after a plain access that races. */
 void memory_after_plain(unsigned process, struct op *op);
 void views_open(void);
 void views_close(void);
-/** At the beginning of a run. */
+/** Called at the beginning of a run. */
 void views_start(void);
 unsigned views_choices(unsigned process, const struct op *op);
 bool views_do(unsigned process, struct op *op, unsigned choice);
 void views_fence(unsigned process, uint8_t order);
 bool views_has_unseen(unsigned process);
-/** What was written becomes visible, without an order. */
+/** Make all stores visible to a process, without an order. */
 void views_catch_up(unsigned process);
 void views_see_end(unsigned process, unsigned ended);
-/** A plain access of what several use. */
+/** Check a plain access to bytes that several processes use. */
 void views_plain(unsigned process, uint64_t at, uint64_t size_bytes, bool is_write,
                  const void *from);
-/** A plain write that races, and was done by views_do(), has been made. */
+/** Called after a plain write that races, and that views_do() has done. */
 void views_after_race(const struct op *op, uint64_t value);
-/** A plain write that views_plain() was told of has been made. */
+/** Called after a plain write that views_plain() was told of. */
 void views_after_plain(unsigned process, uint64_t at, uint64_t size_bytes);
 /** Forget stores that no process can read any more, and number the others anew. */
 void views_normalise(void);
@@ -259,13 +261,13 @@ void views_load(const uint8_t *saved);
 /* runtime.c */
 /** In a process: stop before `op`. @return its result */
 uint64_t runtime_stop(struct op *op);
-/** Nothing is under way. */
+/** Forget the op that is under way. */
 void runtime_reset(void);
 
 /* explore_trace.c */
 void trace_clear(void);
 void trace_push(struct transition transition, const struct op *op, const char *point);
-/** What came of it. */
+/** Add the result of the step to the trace. */
 void trace_result(uint64_t result);
 void trace_cut(uint32_t length);
 uint32_t trace_length(void);

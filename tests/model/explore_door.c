@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explore_door: what model.h has for models. */
+/* explore_door: the functions of model.h, which models call. */
 #include "explore.h"
 
 static bool is_running(void)
@@ -69,7 +69,7 @@ void model_require(bool holds, const char *sentence)
         process_abandon();
 }
 
-/* A death here is a death after the write before, and that is had anyway. */
+/* Dying here is the same as dying after the last write, which the explorer tries anyway. */
 void model_point(const char *name) { ex.machine.process[ex.self].point = name; }
 
 unsigned model_choose(unsigned count)

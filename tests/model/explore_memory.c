@@ -67,7 +67,7 @@ void memory_drain(unsigned process)
         memory_flush(process);
 }
 
-/* Of what fits in a machine word: ranges are read and written at once. */
+/* Whether the op is on a machine word. Ranges are read and written at once. */
 static bool is_word(const struct op *op) { return op->size_bytes != 0; }
 
 static bool is_buffered(const struct op *op)
@@ -126,7 +126,8 @@ bool memory_do(unsigned process, struct op *op, unsigned choice)
         if (old == op->expected)
             world_write(op->at, op->size_bytes, op->operand);
         return old == op->expected;
-    case OP_PLAIN_READ: /* the process reads memory itself: let it find there what it may */
+    case OP_PLAIN_READ: /* the process itself reads memory: put there the value that it may read
+                         */
         op->expected = is_word(op) ? world_read(op->at, op->size_bytes) : 0;
         if (is_word(op))
             memcpy((void *)op->at, &old, op->size_bytes);
@@ -139,7 +140,10 @@ bool memory_do(unsigned process, struct op *op, unsigned choice)
     }
 }
 
-/* What was put there for it is taken back; what it wrote goes the way of a store. */
+/*
+ * Remove the value that was put into memory for the read; treat what the process wrote as a
+ * store.
+ */
 void memory_after_plain(unsigned process, struct op *op)
 {
     if (!is_word(op))

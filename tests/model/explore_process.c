@@ -2,9 +2,10 @@
 /*
  * explore_process: coroutines.
  *
- * A process stops in process_stop(), called from where its access stands in the source. What
- * lies above its stack pointer then, registers included, is where it stands: that is saved and
- * hashed. What lies below is zeroed before it goes on, so that it cannot carry anything.
+ * A process stops in process_stop(), which is called at an access in the source. The part of
+ * the stack above its stack pointer, with the saved registers, is the state of the process:
+ * it is saved and hashed. The part below is zeroed before the process continues, so that it
+ * carries no information.
  */
 #include "explore.h"
 
@@ -20,7 +21,7 @@ enum { ZEROED_BYTES = 4096, NOT_SAVED = UINT32_MAX };
 
 static uint8_t *images;
 static uint32_t image_end;
-static uint32_t physical[PROCESSES + 1]; /* the image that its stack holds now */
+static uint32_t physical[PROCESSES + 1]; /* the image that the stack of each process has now */
 static void (*entry[PROCESSES + 1])(void);
 static void *explorer_sp, *stopped_sp;
 
@@ -58,14 +59,14 @@ __asm__(".text\n"
 static void *first_sp(unsigned process, void (*begin)(void))
 {
     uint64_t *top = (uint64_t *)(stack_of(process) + STACK_BYTES) - 2;
-    *--top = 0; /* begin() has no caller */
+    *--top = 0; /* begin() has no return address */
     *--top = (uint64_t)begin;
     return top - 6;
 }
 
 #else
 
-/* Each context lies on the stack that it is of, and so is saved with it. */
+/* The registers are saved on the stack of the process, and so with it. */
 static void model_switch(void **save_sp, void *next_sp)
 {
     ucontext_t here;
@@ -105,7 +106,7 @@ static void begin(void)
 {
     struct op first = {.kind = OP_POINT};
     if (ex.self < ex.model->process_count && ex.model->kills > 0)
-        process_stop(&first); /* it may die before it did anything */
+        process_stop(&first); /* the process may die before its first step */
     entry[ex.self]();
     struct op op = {.kind = OP_RETURN};
     for (;;)

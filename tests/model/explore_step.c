@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * explore_step: what can happen next, and what it does.
+ * explore_step: what can happen next, and what each step does.
  *
- * A process with an op that only it can see (OP_POINT, OP_CHOOSE) goes first: the others lose
- * nothing by that.
+ * A process whose next op only itself can see (OP_POINT, OP_CHOOSE) goes first; no order of
+ * steps is lost by that.
  */
 #include "explore.h"
 
@@ -13,7 +13,8 @@
 
 enum { MOST_LOOKS = 3 };
 
-bool step_has_written; /* something that others, or check(), may see, since its last stop */
+bool step_has_written; /* since its last stop the process has written something that others, or
+                          check(), may see */
 
 void step_fail(const char *format, ...)
 {
@@ -44,7 +45,7 @@ static unsigned sleepers_on(uint64_t word, uint8_t ret[PROCESSES])
     return count;
 }
 
-/* Which of them: every set of so many. */
+/* The choices of a wake-up: every set of that many sleepers. */
 static unsigned wake_choices(const struct op *op)
 {
     uint8_t sleepers[PROCESSES];
@@ -98,7 +99,10 @@ static void list_process(struct list *list, unsigned p)
         (process->op.nap == NAP_TIMED ||
          (process->op.nap == NAP_SLICE && process->slices_used < ex.machine.deaths)))
         add(list, p, DO_TIME_OUT, 0);
-    /* It looks again without a change, for what it has not seen yet. */
+    /*
+     * A process that waits checks again without a change, if there are stores that it has not
+     * seen.
+     */
     if (process->status == BLOCKED && ex.memory == MODEL_C11 && views_has_unseen(p))
         add(list, p, DO_STEP, 0);
     if (process->status <= SLEEPING && process->can_die && can_kill())
@@ -109,7 +113,7 @@ static void list_process(struct list *list, unsigned p)
         add(list, p, DO_BURY, 0);
 }
 
-/* To be killed is not to go on. */
+/* Whether any process can go on; a kill does not count. */
 static bool can_go_on(const struct list *list)
 {
     for (unsigned i = 0; i < list->count; i++)
@@ -174,7 +178,10 @@ void step_check_invariant(void)
 
 static void go_on(unsigned process, bool was_written);
 
-/* What changed since it yielded last it may have missed: then it looks once more. */
+/*
+ * If something changed since the last yield, the process may have missed it, so it checks
+ * once more.
+ */
 void reach_yield(unsigned process)
 {
     struct process *p = at(process);
@@ -297,7 +304,7 @@ static void do_step(unsigned process, unsigned choice)
          */
         if (ex.memory == MODEL_C11 && ++p->looks > MOST_LOOKS)
             views_catch_up(process);
-        /* What is not seen yet may be seen in the middle of this look. */
+        /* In C11, this check may have read an old value, so it does not count. */
         p->has_looked = ex.memory != MODEL_C11 || !views_has_unseen(process);
         break;
     case OP_POINT:
@@ -312,7 +319,7 @@ static void do_step(unsigned process, unsigned choice)
         tell_blocked(process);
 }
 
-/* Whether the answer to this look cannot change any more. */
+/* Whether the answer to this op can no longer change. */
 bool step_is_look_final(const struct op *op)
 {
     const struct process *other = at((unsigned)op->operand);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explore_trace: the failing run in words. Its last lines matter most, if there is no room. */
+/*
+ * explore_trace: describe the failing run. If there is too little room, the first lines are
+ * dropped.
+ */
 #include "explore.h"
 
 #include <link.h>
@@ -44,7 +47,7 @@ uint32_t trace_length(void) { return length; }
 static int find_base(struct dl_phdr_info *info, size_t size, void *ret)
 {
     (void)size;
-    *(uint64_t *)ret = info->dlpi_addr; /* the program comes first */
+    *(uint64_t *)ret = info->dlpi_addr; /* the first entry is the program */
     return 1;
 }
 

@@ -36,8 +36,8 @@ struct views views;
 struct known_atomic known_atomics[ATOMICS];
 uint32_t known_atomic_count, known_cell_count;
 
-static uint8_t *atomic_of; /* by byte: number + 1 */
-static uint16_t *cell_of;  /* by byte: number + 1 */
+static uint8_t *atomic_of; /* by byte: the number of the atomic + 1 */
+static uint16_t *cell_of;  /* by byte: the number of the cell + 1 */
 
 static void *map(uint64_t size_bytes)
 {
@@ -151,7 +151,7 @@ static void join(struct view *into, const struct view *from)
             into->clock[p] = from->clock[p];
 }
 
-/* Positions only: the order of fences is no happens-before. */
+/* Join positions only, because the order of fences is no happens-before. */
 static void join_positions(struct view *into, const struct view *from)
 {
     for (uint32_t i = 0; i < known_atomic_count; i++)
@@ -226,7 +226,7 @@ static bool is_taken(uint32_t atomic, uint32_t position)
     return position < newest(atomic) && message_at(atomic, position + 1)->is_rmw;
 }
 
-/* Whether the op can read this message, or store behind it. */
+/* Whether the op can read this message, or store after it. */
 static bool is_choice(unsigned p, const struct op *op, uint32_t atomic, uint32_t position)
 {
     bool is_right = message_at(atomic, position)->value == op->expected;
@@ -251,7 +251,7 @@ static bool is_access(const struct op *op)
            ((op->kind == OP_PLAIN_READ || op->kind == OP_PLAIN_WRITE) && op->size_bytes != 0);
 }
 
-/* The newest first. @return the position, or -1 */
+/* Find the n-th choice, from the newest message on. @return its position, or -1 */
 static int nth_choice(unsigned p, const struct op *op, unsigned choice, unsigned *ret_count)
 {
     uint32_t atomic = find_atomic(op->at, op->size_bytes);
@@ -297,7 +297,7 @@ static bool is_ordered(unsigned p, const struct cell *cell, bool is_write)
     return true;
 }
 
-/* What was set plainly, and then is used atomically. */
+/* Check an atomic access to a place that was written plainly before. */
 static void check_plain_before(unsigned p, const struct op *op)
 {
     char where[256];
@@ -311,7 +311,9 @@ static void check_plain_before(unsigned p, const struct op *op)
 
 static bool do_swap(unsigned p, struct op *op, uint32_t atomic, uint32_t position)
 {
-    op->has_failed = position > newest(atomic); /* the last choice of a weak one */
+    op->has_failed =
+        position >
+        newest(atomic); /* a weak compare-and-swap may fail: that is its last choice */
     if (op->has_failed)
         position = newest(atomic);
     struct message seen = *message_at(atomic, position);
@@ -382,7 +384,7 @@ bool views_do(unsigned p, struct op *op, unsigned choice)
     }
 }
 
-/* A write that races has put its value into memory: now the message has it, too. */
+/* A write that races has put its value into memory; put it into the message, too. */
 void views_after_race(const struct op *op, uint64_t value)
 {
     uint32_t atomic = find_atomic(op->at, op->size_bytes);
@@ -404,7 +406,7 @@ void views_catch_up(unsigned p)
         views.now[p].at[i] = (uint8_t)newest(i);
 }
 
-/* The kernel says so: what it did before is seen. */
+/* The kernel says that a process has ended: all that it did before is seen. */
 void views_see_end(unsigned p, unsigned ended)
 {
     if (p >= ex.model->process_count)
@@ -444,7 +446,7 @@ void views_plain(unsigned p, uint64_t at, uint64_t size_bytes, bool is_write, co
     }
 }
 
-/* An atomic that was set plainly, before others knew of it. */
+/* A plain write to an atomic that other processes did not know of yet. */
 void views_after_plain(unsigned p, uint64_t at, uint64_t size_bytes)
 {
     for (uint64_t byte = at; byte < at + size_bytes; byte++) {

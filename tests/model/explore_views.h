@@ -8,10 +8,10 @@
 struct message {
     uint64_t value;
     struct view view;
-    bool is_rmw; /* directly after what it read */
+    bool is_rmw; /* directly follows the message that it read */
 };
 struct atomic {
-    uint16_t first, count; /* in messages */
+    uint16_t first, count; /* the range of its messages */
 };
 /* The last plain accesses of a byte. */
 struct cell {
@@ -28,7 +28,7 @@ struct views {
 };
 extern struct views views;
 
-/* Which addresses there are: learned, and no part of a state. */
+/* The atomics that are known so far. They are learned, and no part of a state. */
 struct known_atomic {
     uint64_t at;
     uint32_t size_bytes;
@@ -36,7 +36,7 @@ struct known_atomic {
 extern struct known_atomic known_atomics[ATOMICS];
 extern uint32_t known_atomic_count, known_cell_count;
 
-/** Its first message: what is in memory. */
+/** Add the first message of an atomic: the value in memory. */
 void views_add_initial(uint32_t atomic);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explore_views_saved: what the memory model of C11 remembers, as bytes: kept, and hashed. */
+/* explore_views_saved: save and hash what the memory model of C11 keeps. */
 #include "explore_views.h"
 
 #include <string.h>

@@ -30,11 +30,11 @@ enum { MOST_CHANGES = 1 << 26 };
 
 struct static_word {
     uint64_t *at;
-    uint64_t original; /* before setup() */
+    uint64_t original; /* its value before setup() */
 };
 static struct static_word statics[STATICS];
 static uint32_t static_count;
-static uint16_t static_slot[STATIC_SLOTS]; /* index + 1, by address */
+static uint16_t static_slot[STATIC_SLOTS]; /* by address: the index + 1 of a static variable */
 
 static uint32_t name_count, allowed_count;
 
@@ -117,7 +117,7 @@ static uint64_t mirror_at(uint32_t index, unsigned column)
     return MIRROR_BASE + ((uint64_t)index * COLUMNS + column) * 8;
 }
 
-/* The value before it was ever written is what every process has. */
+/* Each process has the value that the variable had before it was first written. */
 static uint32_t find_static(uint64_t at)
 {
     uint32_t slot = (uint32_t)(mix(at, 1) % STATIC_SLOTS);
@@ -225,8 +225,8 @@ static bool use_place(uint8_t *place, unsigned process, bool is_write)
 }
 
 /*
- * Whether others may have to do with these bytes. A place that is found here to be of several
- * processes was taken for one's own before: the search so far was wrong.
+ * Whether other processes use these bytes. If the explorer took the place for unshared until
+ * now, the search so far was wrong.
  */
 bool world_is_step(unsigned process, uint64_t at, uint32_t size_bytes, bool is_write)
 {

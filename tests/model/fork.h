@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork: the handlers that process.c registers, for fork_model.c. */
+/* fork: the fork handlers that process.c registers, for fork_model.c. */
 #ifndef TENON_TESTS_MODEL_FORK_H
 #define TENON_TESTS_MODEL_FORK_H
 
 #include "process/process.h"
 
-/** The only domain that the parent has. */
+/** Register the handlers for the only domain of the parent. */
 void fork_register(struct tn_domain *parent);
 void fork_before(void);
 void fork_after_in_parent(bool seems_failed);

@@ -18,10 +18,19 @@
 #include "tiny.h"
 
 enum { PARENT, CHILD, RECOVERER, READ_END = 10, WRITE_END = 11 };
-enum { HAS_FORKED, HAS_FAILED, SEEMS_FAILED }; /* the last: another's handler left an errno */
-enum { NOT_YET, FORKED, FAILED, WITNESS_BITS = 8 }; /* state; FORKED: and a witness's number */
+enum {
+    HAS_FORKED,
+    HAS_FAILED,
+    SEEMS_FAILED
+}; /* SEEMS_FAILED: the handler of another library left an errno */
+enum {
+    NOT_YET,
+    FORKED,
+    FAILED,
+    WITNESS_BITS = 8
+}; /* the state; with FORKED, also the number of a witness */
 
-/* What the kernel has: shared, and seen in order. */
+/* What the kernel keeps: it is shared, and its changes are seen in order. */
 static struct kernel {
     _Atomic uint32_t state;
     _Atomic uint32_t byte;
@@ -57,7 +66,7 @@ static bool is_at_end(void)
 int tiny_pipe_poll(void)
 {
     for (;;) {
-        bool is_over = is_at_end(); /* first: the byte comes before the end */
+        bool is_over = is_at_end(); /* first, since the byte comes before the end of the pipe */
         if (atomic_load(&kernel->byte) != 0 || is_over)
             return 0;
         model_yield();
@@ -97,7 +106,10 @@ static void copy_image(void)
     image->local[1] = atomic_load(&d->local[1]);
 }
 
-/* The child's own memory has the parent's content; what points into it points into its own. */
+/*
+ * The child's memory has the parent's content; pointers into it point into the child's
+ * memory.
+ */
 static void take_image(struct tn_domain *d)
 {
     struct tn_domain own = *d;
@@ -124,7 +136,7 @@ static void fork_in_parent(void)
 
 static bool is_forked(uint32_t state) { return (state & ((1u << WITNESS_BITS) - 1)) == FORKED; }
 
-/* The child takes all that its parent had not kept for itself: the witness of its own seat. */
+/* The child takes over what the parent had made for it: the witness of its seat. */
 bool tiny_has_inherited(uint32_t process, uint64_t number)
 {
     if (process != CHILD || kernel == NULL)
@@ -233,7 +245,7 @@ static void check_inherited(void)
                   "a child has a seat, if there was one");
     model_require(has_died || atomic_load(&tni_object_at(&tiny_segment, 0)->death[0]) == 0,
                   "a fork that fails is nobody's death");
-    /* The child keeps one reference of a. */
+    /* The child keeps one reference to block a. */
     bool keeps = child->seat != TNI_NO_SEAT && !model_is_dead(CHILD);
     model_require(tiny_allocated() == keeps, "what nobody has is free");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: the kinds of objects that they make, as src/queue/kinds.c has them all. */
+/* The kinds of objects that models make; src/queue/kinds.c has all kinds. */
 #include "model/tiny.h"
 
 static bool has_more(const struct tn_object *handle)

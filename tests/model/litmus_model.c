@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * litmus_model: the explorer itself, on small programs of which it is known what may come of
- * them. An explorer that cannot see what a machine may do proves nothing.
+ * litmus_model: test the explorer itself, on small programs whose possible outcomes are
+ * known. An explorer that cannot see what a machine may do proves nothing.
  *
- * Each program's outcome is a number made of what its loads read; `may` has the outcomes that
- * there must be under each memory, all of them and no other.
+ * The outcome of a program is a number made of what its loads read. `may` has the outcomes
+ * that must be found under each memory: all of them, and no other.
  */
 #include "harness/harness.h"
 #include "model.h"
@@ -17,7 +17,7 @@ struct room {
     uint32_t data, more;
 };
 static struct room *room;
-static uint32_t *seen; /* private: what was read, by process */
+static uint32_t *seen; /* private: what each process read */
 
 static void setup(void)
 {
@@ -43,7 +43,7 @@ static void store(_Atomic uint32_t *at, memory_order order)
     atomic_store_explicit(at, 1, order);
 }
 
-/* A bit for each outcome that may be. */
+/* A bit for each possible outcome. */
 #define ONLY(...) only((unsigned[]){__VA_ARGS__, 64})
 static uint64_t only(const unsigned *outcomes)
 {
@@ -146,7 +146,7 @@ TN_TEST(sequentially_consistent_accesses_are_in_one_order)
         (struct may){ONLY(1, 2, 3), ONLY(1, 2, 3), ONLY(1, 2, 3)});
 }
 
-/* A read-modify-write of another place is a fence for x86 only. */
+/* A read-modify-write of another place is a fence on x86 only. */
 static void sb_0_rmw(void)
 {
     store(&room->x, REL);
@@ -302,7 +302,10 @@ TN_TEST(a_plain_write_after_others_reads_needs_their_release)
         (struct may){ONLY(0), ONLY(0), ONLY(0)});
 }
 
-/* Head, a relaxed read-modify-write of another, acquire: a release sequence. */
+/*
+ * A release store, a relaxed read-modify-write of another process, and an acquire: a release
+ * sequence.
+ */
 static void release_head(void)
 {
     room->data = 1;
@@ -367,7 +370,10 @@ static void two_1(void)
     atomic_store_explicit(&room->y, 1, RLX);
     atomic_store_explicit(&room->x, 2, RLX);
 }
-/* Bit 0: x ends as 1; bit 1: y ends as 1. Both: each store went behind the other's. */
+/*
+ * Bit 0: x is 1 at the end; bit 1: y is 1. Both bits: in each place, the store of 1 came
+ * last.
+ */
 static void tell_last(void)
 {
     model_outcome((atomic_load(&room->x) == 1) + 2u * (atomic_load(&room->y) == 1));
@@ -394,7 +400,7 @@ static void read_y_x(void)
     seen[2] = atomic_load_explicit(&room->y, ACQ);
     seen[3] = atomic_load_explicit(&room->x, ACQ);
 }
-/* Whether the two readers saw the writes in different orders. */
+/* Report whether the two readers saw the writes in different orders. */
 static void tell_orders(void)
 {
     model_outcome(seen[0] == 1 && seen[1] == 0 && seen[2] == 1 && seen[3] == 0);
@@ -452,7 +458,7 @@ TN_TEST(one_place_is_never_seen_to_go_back)
 }
 
 static void count_up(void) { seen[model_self()] = atomic_fetch_add_explicit(&room->x, 1, RLX); }
-/* Each of three gets another number. */
+/* Each of three processes gets another number. */
 static void tell_count(void)
 {
     model_outcome(seen[0] + seen[1] + seen[2] == 3 && atomic_load(&room->x) == 3 &&

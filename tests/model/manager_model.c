@@ -17,7 +17,10 @@
 
 enum { MANAGERS = 2, MAKERS = 2, ALL = MANAGERS + MAKERS };
 enum { REPLY_NONE, REPLY_OK, REPLY_EXISTS };
-/* By its maker; header->runtime says so; and its maker was told that it has the name. */
+/*
+ * The maker has it open; header->runtime says that it is managed; its maker was told that it
+ * has the name.
+ */
 enum { IS_OPEN = 1, IS_MANAGED = 2, IS_NAMED = 4 };
 
 /* What the kernel keeps, and what is open: the memory of no process. */
@@ -106,7 +109,7 @@ static void change_files(uint32_t at, uint32_t and_at)
 }
 static void close_lock(void) { change_files(own(OPEN), own(LOCKED)); }
 
-/* @return false: another has it */
+/* @return false: another process has the lock */
 static bool try_lock(void)
 {
     for (;;) {
@@ -120,7 +123,7 @@ static bool try_lock(void)
     }
 }
 
-/* A domain that lives keeps its name. @return false: EXISTS */
+/* A live domain keeps its name. @return false: EXISTS */
 static bool make_room(uint32_t *domains, uint32_t maker)
 {
     uint32_t other = 1 - maker;
@@ -143,7 +146,7 @@ static bool tenond_add(uint32_t *domains, uint32_t maker)
     return true;
 }
 
-/* A walk through /proc: one process after another. */
+/* Read /proc: one process after another. */
 static void tenond_adopt(uint32_t *domains)
 {
     for (uint32_t maker = 0; maker < MAKERS; maker++)
@@ -169,7 +172,7 @@ static bool is_over(uint32_t control)
     return true;
 }
 
-/* One of them, once, or nothing would ever come to an end. */
+/* One tenond ends early, once; else the model would never end. */
 static bool ends_early(void)
 {
     if (*has_one_ended || model_choose(2) == 0)
@@ -178,7 +181,7 @@ static bool ends_early(void)
     return true;
 }
 
-/* Killed: what the kernel closes is closed, and nothing else is done. */
+/* Die: what the kernel closes is closed, and nothing else is done. */
 static bool dies_here(void)
 {
     if (!ends_early())
@@ -266,7 +269,7 @@ static void run_manager(void)
 static void start_tenond(void)
 {
     uint32_t control = atomic_load(&kernel->control);
-    if ((control & 0xff) == 0) /* more of them would find the lock taken */
+    if ((control & 0xff) == 0) /* a second tenond would find the lock taken */
         atomic_compare_exchange_strong(&kernel->control, &control, control + 1);
 }
 
@@ -316,7 +319,7 @@ static void run_maker(uint32_t maker)
     atomic_fetch_or(&kernel->control, 1u << (8 + maker));
 }
 static void run_first(void) { run_maker(0); }
-/* In the small model the second one comes once the first has its answer. */
+/* In the small model the second maker begins when the first has its reply. */
 static void run_second(void)
 {
     while (!tiny_is_deep() && (atomic_load(&kernel->control) >> 8 & 1) == 0)
@@ -354,7 +357,7 @@ static void check(void)
 
 static void run_nobody(void) {}
 
-/* Of two makers one is done already. */
+/* One of the two makers is done before the model begins. */
 static void setup_one_maker(void)
 {
     setup();
@@ -388,7 +391,10 @@ TN_TEST_WITHIN(one_of_two_domains_gets_a_name, 600)
 
 /* ---- the source -------------------------------------------------------------------------- */
 
-/* In this file `first` stands before `second`; the steps above are in the same order. */
+/*
+ * In this file of the source, `first` stands before `second`; the steps of the model have the
+ * same order.
+ */
 static const struct {
     const char *file, *first, *second;
 } order[] = {

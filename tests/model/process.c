@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sources of src/process as they are shipped, and a door to its fork handlers: fork() of
- * the model is a process that begins where the child would, with a copy of its parent's private
- * memory.
+ * The sources of src/process as they are shipped, and functions that call its fork handlers.
+ * fork() in the model is a process that begins where the child would, with a copy of its
+ * parent's private memory.
  */
 #include "fork.h"
 
@@ -36,7 +36,7 @@ void fork_after_in_parent(bool seems_failed) { fork_parent(seems_failed); }
 
 void fork_after_in_child(struct tn_domain *copy)
 {
-    /* As the parent left them: the list is locked, the pipe is open. */
+    /* The state that the parent left: the list is locked, the pipe is open. */
     tni_domains = copy;
     atomic_store(&domains_lock.state, 1);
     tni_os_pipe(fork_pipe);

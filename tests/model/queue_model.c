@@ -22,25 +22,26 @@
 enum { MOST_MESSAGES = 4 };
 
 struct scenario {
-    unsigned producers, consumers, each; /* messages of each producer */
+    unsigned producers, consumers, each; /* `each`: how many messages each producer pushes */
     unsigned slots;                      /* 0: two */
     bool wraps;                          /* the second round has the number 0 */
-    unsigned before; /* messages that have passed before: rounds differ from the beginning */
+    unsigned before; /* how many messages passed before, so that rounds differ */
     uint32_t policy;
-    bool has_block;  /* each message owns a reference of the one block */
-    bool gives_back; /* a lease is given back the first time */
+    bool has_block;  /* each message owns a reference to the only block */
+    bool gives_back; /* each lease is given back once */
 };
 static struct scenario scene;
 
 struct note {
-    uint8_t taken, finished; /* times */
+    uint8_t taken, finished; /* how often each message was taken, and finished */
 };
 struct notes {
-    uint8_t pushed[2];                     /* by producer: whose push has returned */
-    uint8_t holding[MODEL_MOST_PROCESSES]; /* message + 1 that was taken, and is not finished */
+    uint8_t pushed[2]; /* by producer: how many of its pushes have returned */
+    uint8_t holding[MODEL_MOST_PROCESSES]; /* the number + 1 of the message that was taken and
+                                              is not finished */
     bool is_giving_up[MODEL_MOST_PROCESSES];
     uint8_t last[MODEL_MOST_PROCESSES]
-                [2]; /* by consumer and producer: the last one taken + 1 */
+                [2]; /* by consumer and producer: the number + 1 of the last message taken */
     struct note of[2][MOST_MESSAGES];
     bool has_produced[2], is_reclaiming, is_reclaimed;
 };
@@ -51,7 +52,7 @@ static tni_block the_block(void) { return tiny_block(0); }
 static unsigned slots(void) { return scene.slots != 0 ? scene.slots : 2; }
 static unsigned all(void) { return scene.producers + scene.consumers; }
 
-/* Push so many messages, and take them, alone. */
+/* Push so many messages and take them, while no other process runs. */
 static void pass(unsigned count)
 {
     uint8_t name = 0;
@@ -120,7 +121,7 @@ static bool are_dead(unsigned from, unsigned to)
     return from < to;
 }
 
-/* As a survivor does; one of them. */
+/* Reclaim dead processes as a survivor does; one process does it. */
 static void reclaim_dead(void)
 {
     for (unsigned p = 0; p < all(); p++)
@@ -131,7 +132,7 @@ static void reclaim_dead(void)
         }
 }
 
-/* Nothing will come that is not another consumer's to finish. */
+/* Whether no message can come any more that another consumer will not finish. */
 static bool is_done(void)
 {
     unsigned finished = 0;
@@ -158,7 +159,8 @@ static bool push(unsigned producer, unsigned number)
     if (scene.has_block) {
         parcel.form = TNI_FORM_MESSAGE;
         parcel.block = the_block();
-        parcel.move = number + 1 == scene.each; /* the last one takes the hold along */
+        parcel.move =
+            number + 1 == scene.each; /* the last message takes the producer's hold along */
     }
     for (;;) {
         int status = tni_ring_push(tiny_queue(model_self()), &parcel);
@@ -196,7 +198,7 @@ static struct note *note_of(unsigned name)
     return &notes->of[name / MOST_MESSAGES][name % MOST_MESSAGES];
 }
 
-/* Takes have an order that is the same for all, where memory is x86's. */
+/* With x86's memory, all processes see the takes in one order. */
 static void check_earlier_are_taken(unsigned producer, unsigned number)
 {
 #if !defined(MODEL_NOT_X86)
@@ -247,7 +249,10 @@ static void end_lease(struct tni_queue *q, const struct tni_taken *taken, unsign
         note_finished(self, name);
 }
 
-/* At once with the take, for the note: the process's own look comes after. */
+/*
+ * The note is written with the take, in one step; what the process reads itself comes after
+ * that.
+ */
 __attribute__((no_sanitize("thread"), noinline)) static unsigned
 peek(const struct tni_taken *taken, unsigned *ret_attempt)
 {
@@ -290,7 +295,7 @@ static void consume(void)
 {
     while (!is_done()) {
         if (take_one(tiny_queue(model_self()), model_self()))
-            continue; /* else once in vain, at any time */
+            continue; /* else an attempt that found nothing */
         do {
             if (is_done())
                 return;

@@ -108,7 +108,10 @@ static void setup_apart_taken_over(void)
     begin((struct tiny_spec){.blocks = 2, .has_message = true}, 1);
     tiny_fill_message(first_dead(), inner, 2);
     tiny_dead_announces(first_dead(), b_block());
-    /* Its hold and its count have gone, and the record of b, but not b's count. */
+    /*
+     * The dead process's hold and its count are gone, and the record of b, but not the count
+     * of b.
+     */
     announce = tni_announce_at(&tiny_segment, first_dead(), 0);
     atomic_store(&announce->outer, tiny_message().id);
     atomic_store(tni_row_at(&tiny_segment, first_dead(), 64), 0);
@@ -144,7 +147,8 @@ static void setup_slots_reclaimed(void)
     tiny_kill(first_dead());
     atomic_store(&tni_announce_at(&tiny_segment, first_dead(), 0)->block, a_block().id);
     struct tni_object *queue = tni_object_at(&tiny_segment, 0);
-    for (uint32_t seat = 0; seat < survivors(); seat++) { /* so that only its death counts */
+    for (uint32_t seat = 0; seat < survivors();
+         seat++) { /* the survivors are no consumers, so only the death counts */
         tni_seat_set_remove(&queue->producers, seat);
         tni_seat_set_remove(&queue->consumers, seat);
     }

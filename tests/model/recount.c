@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recount.c as it is shipped, but that it does not check 64 times in a row before it yields:
- * while nothing changes, a second check shows the same as the first.
+ * recount.c as it is shipped, except that it does not check 64 times before it yields: while
+ * nothing changes, a second check finds what the first one found.
  */
 #include "base/base.h"
 

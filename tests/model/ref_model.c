@@ -25,7 +25,7 @@
 #include "harness/harness.h"
 #include "tiny.h"
 
-/* The models have no arena, so no memory to commit. */
+/* The models have no arena, so there is no memory to commit. */
 static const struct tni_block_about about = {.kind = TNI_KIND_TENSOR, .is_uncommitted = true};
 static const struct tni_parcel moved = {.form = TNI_FORM_MESSAGE, .move = true};
 
@@ -219,7 +219,7 @@ static void make_ticket(void)
     tni_thread_leave(thread);
     release(a_block());
 }
-/* @return whether it was used */
+/* @return whether the ticket was used */
 static bool use_ticket(void)
 {
     struct tn_domain *d = tiny_me();
@@ -362,7 +362,7 @@ static void setup_recounted(void)
     tiny_hold(0, a_block(), 1);
     tiny_dead_announces(DEAD_SEAT, a_block());
 }
-/* There and back: the row, the slot, the row of another. */
+/* Pass the block from a row to a slot and to the row of another process, and back. */
 static void push_then_pop(void)
 {
     tni_block got;
@@ -383,8 +383,8 @@ static void pop_and_keep(void)
 }
 
 /*
- * With the steps of the push as well, x86 has 12 million states, and C11 has 7; see to_and_fro
- * for these.
+ * If the steps of the push are explored as well, there are 12 million states on x86, and 7
+ * million in C11; to_and_fro explores them.
  */
 static void setup_recounted_slot(void)
 {
@@ -454,7 +454,7 @@ static void setup_recounted_ticket(void)
     tiny_ticket(0, a_block(), 1, 0);
     tiny_dead_announces(DEAD_SEAT, a_block());
 }
-/* Two that use it have a few million states. */
+/* Two processes that use it have a few million states. */
 static void use_and_keep(void)
 {
     if (tiny_size() > TINY_QUICK)
@@ -482,14 +482,14 @@ static void setup_recounted_message(void)
     tiny_hold(1, a_block(), 1);
     tiny_dead_announces(DEAD_SEAT, a_block());
 }
-/* Both have three million states in C11. */
+/* Both models have three million states in C11. */
 static void add_and_take_apart(void)
 {
     model_require(tni_records_add(tiny_me(), tiny_message(), a_block(), true) == 0, "added");
     if (!tiny_is_tightest())
         release(tiny_message());
 }
-/* With the steps of a third that releases as well, x86 has more states than 20 million. */
+/* If a third process releases as well, x86 has more than 20 million states. */
 static void release_a(void)
 {
     if (tiny_is_deep())
@@ -510,7 +510,7 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_message_is_filled_and_taken_apart, 600
 
 /* ---- threads of one process -------------------------------------------------------------- */
 
-/* @param references  of block a, by the first two, which are threads of one process */
+/* @param references  of block a, held by the first two processes, which are threads of one */
 static void setup_threads(uint32_t references, uint32_t slots)
 {
     tiny_begin(&(struct tiny_spec){.processes = 3,

@@ -10,10 +10,11 @@
 
 #include <string.h>
 
-static bool has_point; /* something was written that check() or others may see */
-static bool has_plain; /* the access that races has been made by now */
+static bool has_point; /* something was written that check() or other processes may see */
+static bool has_plain; /* the plain access that races has been made */
 static struct op plain_op;
-static uint64_t written_at, written_bytes; /* plainly, for the memory model of C11 */
+static uint64_t written_at,
+    written_bytes; /* the bytes of a plain write, for the memory model of C11 */
 
 static bool is_shared(uint64_t at) { return at - WORLD_BASE < SHARED_BYTES; }
 static bool is_running(void)
@@ -29,7 +30,7 @@ void runtime_reset(void)
     written_bytes = 0;
 }
 
-/* What was under way is over. */
+/* Finish what was under way. */
 static void reclaim(void)
 {
     world_take_notes();
@@ -51,7 +52,7 @@ static uint64_t stop(struct op *op)
     return ex.machine.process[ex.self].op.result;
 }
 
-/* The next access is about to come. A process may die after what it has written. */
+/* Called before each access. A process may die after what it has written. */
 static void before_access(void)
 {
     reclaim();
@@ -168,7 +169,7 @@ static uint64_t cut(uint64_t value, uint32_t size_bytes)
     return size_bytes == 8 ? value : value & ((UINT64_C(1) << 8 * size_bytes) - 1);
 }
 
-/* As memory is. @return what was there */
+/* Read or write memory. @return the value before */
 static uint64_t do_at_once(const struct op *op)
 {
     uint64_t old = world_read(op->at, op->size_bytes), next = old;
@@ -191,7 +192,7 @@ static bool is_locked(const struct op *op)
            (op->kind == OP_STORE && op->order == SEQ_CST);
 }
 
-/* A locked instruction empties the store buffer, whatever it is for. */
+/* A locked instruction empties the store buffer, whichever place it changes. */
 static void drain(void)
 {
     if (ex.memory == MODEL_TSO && ex.tso.count[ex.self] > 0) {
@@ -262,7 +263,7 @@ static uint64_t modify(volatile void *at, uint32_t size_bytes, enum rmw rmw, uin
     return atomic(&op);
 }
 
-/* @return what was there; op->result of a spurious failure is what was there, too */
+/* @return the value before; also op->result, if the swap failed though the value was right */
 static uint64_t swap(volatile void *at, uint32_t size_bytes, uint64_t expected, uint64_t value,
                      bool is_weak, int order, int fail_order, const void *from, bool *ret_done)
 {
@@ -333,7 +334,10 @@ static uint64_t swap(volatile void *at, uint32_t size_bytes, uint64_t expected, 
                                &is_done);                                                      \
     }
 
-/* What a failed compare-and-swap found; it may lie on no stack. */
+/*
+ * Store the value that a failed compare-and-swap found. It may lie outside of the process's
+ * stack.
+ */
 static void give(void *to, uint64_t value, uint32_t size_bytes)
 {
     if (ex.is_inside)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * small: read before every file of src/ that the models of the domain compile, and before the
- * models themselves. Of what is there many times over, one is left: threads of a seat, words of
- * a set of seats. Sizes, and no line of the protocols, depend on these numbers.
+ * small: included before each file of src/ that the models of the domain compile, and before
+ * the models. Of what there is many times over it leaves one: threads of a seat, words of a
+ * set of seats. Sizes depend on these numbers, and no line of the protocols.
  */
 #ifndef TENON_TESTS_MODEL_SMALL_H
 #define TENON_TESTS_MODEL_SMALL_H
 
-/* All of libc that is used, before the machine is said to be another one. */
+/*
+ * All of libc that is used, included before this header pretends that the machine is another
+ * one.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The source as it is compiled for other machines, with all its fences. */
+/* Compile the source as for other machines than x86, with all its fences. */
 #if defined(MODEL_NOT_X86)
 #undef __x86_64__
 #endif
@@ -38,7 +41,10 @@
 #define TNI_THREADS    1
 #define TNI_SEAT_WORDS 1
 
-/* What libc does to shared memory is no step: these are as instrumented as their callers. */
+/*
+ * Accesses that libc makes to shared memory would be no steps, so these functions are
+ * compiled with instrumentation.
+ */
 void *tiny_memcpy(void *to, const void *from, size_t size_bytes);
 void *tiny_memset(void *to, int byte, size_t size_bytes);
 int tiny_strncmp(const char *a, const char *b, size_t most);
@@ -49,7 +55,7 @@ int tiny_snprintf(char *text, size_t size_bytes, const char *format, ...)
 #define strncmp  tiny_strncmp
 #define snprintf tiny_snprintf
 
-/* Memory that an explored room asks for is private memory of the process that runs. */
+/* Memory that an explored room allocates is private memory of the running process. */
 void *tiny_calloc(size_t count, size_t size_bytes);
 void *tiny_aligned_alloc(size_t alignment, size_t size_bytes);
 void tiny_free(void *at);

@@ -18,7 +18,7 @@ static uint32_t queue_block;
 
 /* ---- constants --------------------------------------------------------------------------- */
 
-/* What must stay as it is: no step tells of a write to it. */
+/* Bytes that must not change: a write to them is no step, so only a comparison shows it. */
 static struct constant {
     const void *at;
     size_t bytes;
@@ -41,7 +41,7 @@ static void check_constants(void)
 
 enum kind { SHARED, CONSTANT, WRITTEN_ONLY };
 
-/* A table of the control segment. @return its offset from the header */
+/* Lay out a table of the control segment. @return its offset from the header */
 static uint64_t table(size_t bytes, enum kind kind)
 {
     uint8_t *at = kind == SHARED ? model_shared(bytes, 64) : model_private(bytes, 64);
@@ -63,7 +63,7 @@ static void add_class(uint32_t class_id, uint64_t size_bytes, uint32_t capacity,
                                     .span = 1};
 }
 
-/* One of them is a ring. */
+/* The kind of each block; one may be a ring. */
 static uint64_t block_bytes(void) { return spec.slots > 2 ? 256 : 128; }
 
 static uint32_t all_blocks(void) { return spec.blocks + (spec.slots != 0); }
@@ -76,7 +76,7 @@ static enum kind descs_are(void)
 {
 #if defined(MODEL_NOT_X86)
     return spec.has_alloc ? WRITTEN_ONLY
-                          : CONSTANT; /* C11 has no atomics side by side in 4 bytes */
+                          : CONSTANT; /* C11 cannot have two atomics in 4 bytes */
 #else
     return spec.has_alloc ? SHARED : CONSTANT;
 #endif
@@ -134,7 +134,7 @@ static void fill_header(void)
     h->flags = TN_DOMAIN_NO_MANAGER;
     atomic_store(&tni_class_at(&tiny_segment, TINY_PAYLOAD_CLASS)->frontier, all_blocks());
     atomic_store(&tni_class_at(&tiny_segment, 1)->frontier, spec.has_message);
-    if (spec.has_message) /* memory is behind it */
+    if (spec.has_message) /* the message block has memory */
         atomic_store(&tni_desc_at(&tiny_segment, tiny_message())->committed, MESSAGE_BYTES);
 }
 
@@ -152,7 +152,8 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->segment = tiny_segment;
     tiny_set_kinds(d);
     d->mark = tni_os_mark();
-    d->segment.geometry.seats = TNI_MAX(spec.seats, seat + 1); /* the janitor's is his alone */
+    d->segment.geometry.seats =
+        TNI_MAX(spec.seats, seat + 1); /* only the janitor uses its seat */
     d->child_seat = TNI_NO_SEAT;
     d->roles = model_private((tiny_segment.geometry.objects + 1) * sizeof *d->roles, 8);
     atomic_store(&d->poll_fd, -1);
@@ -164,7 +165,7 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->row = tni_row_at(&tiny_segment, seat, 0);
     d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
     d->threads[0].recounted = &tiny_segment.header->recounted;
-    /* Of each class one hint at most: none is `cached`. */
+    /* Each class has at most one hint: no thread has `cached` blocks. */
     struct tni_block_cache *last = model_private(16, 8);
     d->threads[0].caches =
         (struct tni_block_cache *)((uintptr_t)last - TINY_PAYLOAD_CLASS * sizeof *last);
@@ -176,8 +177,8 @@ static struct tn_domain *make_domain(uint32_t seat)
 }
 
 /*
- * One more thread of the first process. A seat has one record of a thread here: it announces in
- * that of a seat that is free.
+ * Make one more thread of the first process. A seat has one thread record here, so the thread
+ * announces in the record of a free seat.
  */
 static struct tn_domain *make_thread(uint32_t thread)
 {
@@ -246,7 +247,7 @@ void tiny_begin(const struct tiny_spec *wanted)
         if (spec.slots != 0)
             queues[i] = make_handle(i);
     }
-    tiny_domains[spec.processes] = make_domain(spec.seats); /* of the janitor */
+    tiny_domains[spec.processes] = make_domain(spec.seats); /* the janitor's */
     seal_constants();
 }
 
@@ -296,7 +297,7 @@ void tiny_dead_announces(uint32_t seat, tni_block block)
 
 void tiny_reclaimed_by(uint32_t seat, uint32_t recoverer)
 {
-    enum { RECOVERER_SEATS = 10 }; /* as reclaim.c has it */
+    enum { RECOVERER_SEATS = 10 }; /* the same number as in reclaim.c */
     atomic_store(&tni_seat_at(&tiny_segment, seat)->word,
                  tni_seat_word(1, TNI_SEAT_REAPING, 1 << RECOVERER_SEATS | recoverer));
 }
@@ -474,7 +475,7 @@ static uint32_t count_records(tni_block block)
            count_elsewhere(block);
 }
 
-/* All blocks, the message block last. @return how many */
+/* List all blocks, the message block last. @return how many */
 static uint32_t list_blocks(tni_block *ret_blocks)
 {
     uint32_t count = 0;
@@ -550,7 +551,7 @@ static void check_seat(uint32_t seat)
                           "a free seat holds nothing");
 }
 
-/* The local references and holds of a live process. */
+/* Check the local references and holds of a live process. */
 static void check_locals(uint32_t process)
 {
     const struct tn_domain *d = tiny_domains[process];
@@ -597,7 +598,7 @@ static unsigned deep_seconds(void)
     return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
 }
 
-/* @return false: it gave up; what it saw holds */
+/* @return false: it did not visit every state; no fault was found in those that it visited */
 static bool explore_in(const struct model *model, enum model_memory memory)
 {
     static const char *const names[] = {"sc", "tso", "c11"};
@@ -638,7 +639,7 @@ void tiny_explore_in_order(const struct model *model)
     skip_unless(explore_in(model, MODEL_SC));
 }
 
-/* What can come of sequential consistency can come of x86 too. */
+/* x86 can do whatever sequential consistency can. */
 void tiny_explore(const struct model *model)
 {
 #if defined(MODEL_NOT_X86)

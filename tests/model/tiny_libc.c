@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiny_libc: see small.h. Private memory is given out from one piece for each process, and
- * never taken back; a process that asks for the same again, in another run, gets the same.
+ * tiny_libc: see small.h. Each process gets private memory from one piece, which is never
+ * given back; a process that asks for the same memory again, in another run, gets the same
+ * addresses.
  */
 #include <stdint.h>
 
@@ -11,7 +12,7 @@
 enum { HEAP_BYTES = 32 << 10 };
 
 static uint8_t *heaps[MODEL_MOST_PROCESSES + 1];
-static uint64_t *heap_used; /* private: of each process */
+static uint64_t *heap_used; /* private to each process */
 
 void tiny_heap_begin(void)
 {
@@ -36,7 +37,7 @@ void *tiny_calloc(size_t count, size_t size_bytes)
 
 void tiny_free(void *at) { (void)at; }
 
-/* volatile: else the compiler sees what this is, and calls it */
+/* volatile, so that the compiler does not replace this loop by a call of this function */
 void *tiny_memcpy(void *to, const void *from, size_t size_bytes)
 {
     volatile uint8_t *into = to;

@@ -14,7 +14,7 @@
 
 enum { FD_OF_PROCESS = 100, SECOND_NS = 1000 * 1000 * 1000 };
 
-static uint8_t *waited; /* private: how often each process has waited in vain */
+static uint8_t *waited; /* private: how many waits of each process timed out */
 
 /*
  * The state of the witness of each number: {processes that dropped what they inherited:8,
@@ -205,10 +205,10 @@ bool tni_os_empty_in_children(void *address, uint64_t size_bytes)
 {
     (void)address;
     (void)size_bytes;
-    return false; /* a system that cannot: the child does it */
+    return false; /* as on a system that cannot do this: the child does it */
 }
 
-/* Of windows, which tenond alone has. */
+/* Only tenond maps windows. */
 int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_address)
 {
     (void)fd;
@@ -257,7 +257,7 @@ int tni_os_wake(_Atomic uint32_t *word, uint32_t count) { return (int)model_wake
 /* ---- bells: process i's has the number i + 1 and the descriptor i -------------------------
  */
 
-static _Atomic uint32_t *readable; /* by process; the kernel changes it at once */
+static _Atomic uint32_t *readable; /* by process; a system call changes it in one step */
 
 void tiny_bells_begin(unsigned count)
 {

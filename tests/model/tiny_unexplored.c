@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiny_unexplored: functions that the explored rooms could call and that no model comes to: to
- * get there fails the model. No header of src/ is read here: what they take does not matter.
+ * tiny_unexplored: functions that the explored rooms could call and that no model calls: a
+ * call fails the model. No header of src/ is included, because their parameters do not
+ * matter.
  */
 #include "model.h"
 

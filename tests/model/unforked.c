@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * unforked: what the models of queues do not come to: fork(), attaching, tensors.
- */
+/* unforked: functions that the models of queues do not call: fork(), attaching, tensors. */
 #include "model.h"
 
 #define UNEXPLORED(name)                                                                       \

@@ -19,10 +19,11 @@
 #include "wait/wait.h"
 
 struct scenario {
-    unsigned pushers, poppers, pushes, pops; /* how many each */
+    unsigned pushers, poppers, pushes,
+        pops; /* how many processes push and pop, and how often each */
     unsigned slots;
-    bool is_polled;   /* poppers wait for any of one queue, then pop */
-    bool has_poll_fd; /* poppers poll the domain's descriptor whenever a pop finds nothing */
+    bool is_polled;   /* consumers call tn_queue_wait_any() with one queue, then pop */
+    bool has_poll_fd; /* consumers poll the domain's descriptor when a pop finds nothing */
     bool has_janitor; /* the last process reclaims processes that die */
 };
 static struct scenario scene;
@@ -32,7 +33,7 @@ static _Atomic uint32_t *tokens;
 
 static unsigned all(void) { return scene.pushers + scene.poppers + scene.has_janitor; }
 
-/* As tn_queue_watch(), tn_domain_poll_fd() and tn_domain_poll_clear() leave it. */
+/* Set up what tn_queue_watch(), tn_domain_poll_fd() and tn_domain_poll_clear() do. */
 static void watch_descriptor(unsigned process)
 {
     struct tni_object *object = tni_object_at(&tiny_segment, 0);
@@ -129,7 +130,7 @@ static void push_each(void)
     }
 }
 
-/* As an event loop does. */
+/* Pop as an event loop does. */
 static int pop_polling(tn_queue *q, tn_message *message)
 {
     int status;
@@ -168,7 +169,7 @@ static void pop_all(void)
     has_returned[model_self()] = true;
 }
 
-/* It looks when something happens, and that is no step. */
+/* Reclaim when a process has died; the check is no step. */
 static void reclaim(void)
 {
     for (;;) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message.c and unpack.c as they are shipped, with private memory of the process that runs. */
+/* message.c and unpack.c as they are shipped, over private memory of the running process. */
 #include "queue/message.h"
 
 #define malloc(bytes) tiny_calloc(1, bytes)

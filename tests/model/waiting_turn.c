@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * turn.c as it is shipped, but that it looks once, not 150 times, before it sleeps: while
- * nothing changes, to look again shows the same. How often it looks is not learned.
+ * turn.c as it is shipped, except that it checks once before it sleeps, and not 150 times:
+ * while nothing changes, further checks find the same. It does not learn how often to check.
  */
 #include "object/object.h"
 
