@@ -22,22 +22,22 @@
 
 #define MS_NS UINT64_C(1000000)
 enum {
-    SERVED_MS = 1000, /* what a polite member waits at most */
-    IDLE = 2500,      /* connections that say nothing */
+    SERVED_MS = 1000, /* the longest that a well-behaved member waits */
+    IDLE = 2500,      /* connections that send nothing */
     FLOODERS = 4,
     FLOOD_MS = 1500,
-    SILENCE_MS = 10000, /* clients.c: what a connection may be silent for */
-    CALM_MS = 15000,    /* tenond is as before by then: silence ends after 10 s */
+    SILENCE_MS = 10000, /* how long a connection may be silent (clients.c) */
+    CALM_MS = 15000, /* tenond is as before by then: silent connections are closed after 10 s */
 #if defined(__SANITIZE_ADDRESS__)
-    MOST_GROWTH = 300 << 20 /* what is freed stays a while, to see it used */
+    MOST_GROWTH = 300 << 20 /* the sanitizer keeps freed memory for a while */
 #else
-    MOST_GROWTH = 2 << 20 /* of its private memory */
+    MOST_GROWTH = 2 << 20 /* how much its private memory may grow */
 #endif
 };
 
 /*
- * A process keeps one socket for ringing bells: it is there before a test's descriptors are
- * counted.
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -60,7 +60,7 @@ static unsigned count_descriptors(int32_t pid)
     return count;
 }
 
-/* Anonymous memory that it has touched. */
+/* The anonymous memory that a process has touched. */
 static uint64_t anonymous_bytes(int32_t pid)
 {
     char path[64], line[256];
@@ -107,7 +107,7 @@ static int32_t listener_of(const char *name)
     return peer.pid;
 }
 
-/* What a member asks of tenond: by name, a deposit, and what the deposit is for. */
+/* Ask tenond as a member does: find a domain by its name, make a deposit, and fetch it. */
 static void be_served(struct house *house)
 {
     const tn_tensor_options options = {.struct_size = sizeof options,
@@ -132,7 +132,7 @@ static void move_in(struct house *house)
 {
     *house = (struct house){0};
     TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_NEW, &house->domain));
-    be_served(house); /* and with the first deposit there is a vault */
+    be_served(house); /* with the first deposit a vault is started */
     house->tenond = manager_pid(house->domain);
     house->vault = listener_of(TNI_VAULT_SOCKET);
     house->before = figures_of(house->tenond);
@@ -168,7 +168,10 @@ static void move_out(struct house *house)
 
 /* ---- enemies ----------------------------------------------------------------------------- */
 
-/* A bare socket, so that nothing keeps us from being rude. @return -1: it is not taken now */
+/*
+ * Connect a plain socket, over which any bytes can be sent. @return -1: tenond takes no
+ * connection now
+ */
 static int connect_raw(const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -276,7 +279,7 @@ TN_TEST_WITHIN(a_flood_at_the_vault_keeps_no_member_waiting, 60)
 
 /* ---- halves ------------------------------------------------------------------------------ */
 
-/* The first bytes of a request and then silence, for every length there is. */
+/* Send the first bytes of a request and then nothing, for every length of a part. */
 static void send_halves(struct house *house, const char *name, bool ends)
 {
     struct tni_request request = {.magic = TNI_REQUEST_MAGIC,
@@ -337,7 +340,7 @@ TN_TEST_WITHIN(unexpected_descriptors_are_closed_and_missing_ones_refused, 60)
             close(fd);
         }
     tni_os_close(ends[1]);
-    /* It has closed all of them: the pipe is at its end. */
+    /* tenond has closed all of them: the pipe is at its end. */
     TN_CHECK_OK(tni_os_poll(&ends[0], 1, tnt_until_ns(SERVED_MS)));
     char byte;
     TN_CHECK(tni_os_read(ends[0], &byte, 1) == 0);
@@ -368,7 +371,8 @@ TN_TEST_WITHIN(thousands_of_idle_connections_keep_no_member_waiting, 120)
     unsigned most = 0;
     for (int i = 0; i < IDLE; i++) {
         uint64_t deadline_ns = tnt_until_ns(SERVED_MS);
-        while ((fds[i] = connect_raw(TNI_MANAGER_SOCKET)) < 0) { /* more than it has taken */
+        while ((fds[i] = connect_raw(TNI_MANAGER_SOCKET)) <
+               0) { /* more than tenond has accepted */
             TN_CHECK(errno == EAGAIN && tni_os_now_ns() < deadline_ns);
             tni_os_yield();
         }

@@ -74,7 +74,7 @@ TN_TEST(a_wait_word_that_keeps_changing_ends_no_later_than_deadline)
 {
     tn_domain *d = tnt_domain(&small);
     _Atomic uint32_t word = 1;
-    /* Each look finds another value than was seen when it was armed. */
+    /* Each read finds another value than the one that was armed. */
     uint64_t begun_ns = tni_os_now_ns();
     struct tni_wait wait = {.deadline_ns = tnt_until_ns(SOON_MS)};
     while (tni_process_sleep(d, &word, 0, &wait) == 0)

@@ -24,7 +24,10 @@
 
 enum { NOBODY = 65534, OWNER = 65533 };
 
-/* What other users run: copies, since they may not be let into the folder of the build. */
+/*
+ * The programs that other users run are copies, because the folder of the build may be closed
+ * to them.
+ */
 static char programs[64], copied_tool[128];
 
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
@@ -75,7 +78,7 @@ static int live(void *argument)
     house->arena_fd = d->segment.arena_fd;
     tnt_signal(&house->is_ready);
     tnt_await(&house->may_end);
-    /* Whatever the other one tried, it did not arrive. */
+    /* Check that nothing of what the other user tried had an effect. */
     TNT_AUDIT(d);
     assert_int_equal(tni_process_count(&d->segment), 1);
     assert_int_equal(((const uint8_t *)tn_tensor_data(block))[0], 0);
@@ -94,7 +97,7 @@ static int fail_if_found(const tn_domain_entry *domain, void *context)
     return 1;
 }
 
-/* By name and id, with the owner's folder and with its own. */
+/* Try to find the domain by name and by id, in the owner's folder and in its own. */
 static void try_to_join(const struct house *house)
 {
     tn_domain *d = NULL;
@@ -124,7 +127,7 @@ static void expect_denied(const char *path, int flags)
     }
 }
 
-/* What /proc shows of the owner and of tenond: that they are there, and no more. */
+/* /proc shows that the owner and tenond run, and no more. */
 static void look_into(int32_t pid, const struct house *house)
 {
     const int numbers[] = {house->control_fd, house->arena_fd};
@@ -169,7 +172,7 @@ static void open_storage(const struct house *house)
     TN_CHECK(unlink(house->file) != 0);
 }
 
-/* In a domain of its own. */
+/* Work in a domain of its own. */
 static void import_handle(const struct house *house)
 {
     static const tn_domain_options options = {.struct_size = sizeof options,
@@ -186,7 +189,7 @@ static void import_handle(const struct house *house)
     tn_domain_close(own);
 }
 
-/* The tool, whose words are searched for the name. */
+/* Run the tool, and search its output for the name. */
 static void run_tool(const char *verb, const char *argument)
 {
     char text[4096];
@@ -242,7 +245,7 @@ static void make_folder(char *path, size_t size_bytes, const char *what)
     TN_CHECK(mkdtemp(path) != NULL && chown(path, OWNER, OWNER) == 0);
 }
 
-/* Whatever is left there, with the folder. */
+/* Remove the folder with everything that is left in it. */
 static void remove_folder(const char *path)
 {
     char name[512];
@@ -286,7 +289,7 @@ static void copy_programs(void)
 
 enum { HAS_NO_MORE_RIGHTS = 77 };
 
-/* In the setuid copy of this program. @return its exit status */
+/* Run this in the setuid copy of this program. @return its exit status */
 static int be_privileged(void)
 {
     tn_domain *d = NULL;
@@ -296,7 +299,7 @@ static int be_privileged(void)
         return 2;
     if (tn_domain_inherit(&d) != TN_ERR_NOT_FOUND)
         return 3;
-    /* Fails where no tenond is installed. */
+    /* Making a domain fails where no tenond is installed. */
     tn_domain_close(tn_domain_open("privileged", NULL, 0, &d) == 0 ? d : NULL);
     return 0;
 }
@@ -330,7 +333,10 @@ TN_TEST_WITHIN(a_setuid_program_ignores_what_its_user_names, 60)
     TN_CHECK(mkdtemp(programs) != NULL && chmod(programs, 01777) == 0);
     copy_program("/proc/self/exe", "privileged", program, sizeof program);
     TN_CHECK(chown(program, OWNER, OWNER) == 0 && chmod(program, 04755) == 0);
-    /* What the user would have it start leaves a mark. */
+    /*
+     * The program that the user names in the environment would leave a mark if it were
+     * started.
+     */
     snprintf(chosen, sizeof chosen, "%s/chosen", programs);
     snprintf(mark, sizeof mark, "%s/mark", programs);
     FILE *script = fopen(chosen, "we");

@@ -25,8 +25,8 @@
 #include "world.h"
 
 /*
- * A process keeps one socket for ringing bells: it is there before a test's descriptors are
- * counted.
+ * A process keeps one socket for ringing bells. It is made here, before a test counts
+ * descriptors.
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
@@ -48,7 +48,7 @@ static uint64_t seconds(void)
 
 /* ---- tenond, and processes of other domains ---------------------------------------------- */
 
-/* A request that finds nothing. @return tenond's pid */
+/* Send a request that finds no domain. @return the pid of tenond */
 static int32_t ask_tenond(void)
 {
     struct tni_request request = {.magic = TNI_REQUEST_MAGIC,
@@ -68,10 +68,10 @@ static int32_t ask_tenond(void)
 }
 
 struct neighbours {
-    tn_domain *domain; /* of the same tenond */
+    tn_domain *domain; /* another domain of the same tenond */
     tn_tensor *file, *block;
     char path[256];
-    pid_t bystander; /* in no domain */
+    pid_t bystander; /* a process in no domain */
     int32_t tenond;
 };
 
@@ -141,7 +141,7 @@ static pid_t start_tool(const char *verb, const char *name, bool is_silent)
     return pid;
 }
 
-/* One verb after the other until the end; each exits by itself. */
+/* Run one verb of the tool after the other; each must exit by itself. */
 static int run_tools(void *argument)
 {
     static const char *const verbs[] = {"ls", "stat", "blocks", "tickets", "doctor"};
@@ -177,7 +177,10 @@ static void show_stack(pid_t pid)
         printf("no gdb\n");
 }
 
-/* A call that is not back in time ends the test here, with the process that is in it. */
+/*
+ * If a call does not return in time, the test ends here, and the process stays in it for a
+ * debugger.
+ */
 static void look_at_desks(struct board *board)
 {
     for (uint32_t i = 0; i < WORKERS; i++) {
@@ -193,7 +196,7 @@ static void look_at_desks(struct board *board)
     }
 }
 
-/* Look at the desks until the process ends. */
+/* Check the desks until the process ends. */
 static void await_end(struct board *board, pid_t pid, uint64_t deadline_ns)
 {
     int pid_fd;
@@ -258,7 +261,7 @@ static void run_round(struct board *board, enum section section, uint32_t number
     tnt_signal_close(&ready);
 }
 
-/* Files of file_system storages, but for the neighbour's. */
+/* Count the files of file_system storages, without those of the other domain. */
 static unsigned count_files(const char *but_for)
 {
     unsigned count = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scribbler: a member whose pointers have gone astray. It writes random words, small numbers,
- * copies of what stands elsewhere, flipped bits, whole pages; mostly where something stands, so
- * that it meets what is in use.
+ * scribbler: a member that writes through wrong pointers. It writes random words, small
+ * numbers, copies of other words, flipped bits and whole pages, mostly over words that are
+ * not 0, so that it damages what is in use.
  */
 #include <signal.h>
 #include <string.h>
@@ -48,7 +48,10 @@ static void add_rings(struct target *t)
     }
 }
 
-/* Heads, which say how many records follow, as areas of their own: they are met more often. */
+/*
+ * The words that say how many records follow are areas of their own, so that they are damaged
+ * more often.
+ */
 static void add_messages(struct target *t)
 {
     const struct tni_segment *s = t->segment;
@@ -122,7 +125,7 @@ static void aim_at(struct target *t, enum section section)
     }
 }
 
-/* Of one area a word, nearly always one that is not 0. */
+/* Choose a word of an area, nearly always one that is not 0. */
 static uint8_t *find_word(const struct target *t)
 {
     const struct area *area = &t->areas[below(t->count)];
@@ -168,10 +171,10 @@ static void write_once(const struct target *t, bool has_pages)
     case 16 ... 23: /* flipped bits */
         at[below(8)] ^= (uint8_t)(1u << below(8));
         break;
-    case 24 ... 30: /* what stands elsewhere, and makes more sense than noise */
+    case 24 ... 30: /* a copy of another word, which makes more sense than noise */
         memmove(at, find_word(t), width < 4 ? 4 : 8);
         break;
-    case 31: /* one more, or one less */
+    case 31: /* one more or one less */
         at[offset] = (uint8_t)(at[offset] + (noise & 1 ? 1 : 255));
         break;
     default:
@@ -213,7 +216,7 @@ int scribble(void *argument)
     t.segment = &d->segment;
     for (uint32_t i = 0; i < 8; i++)
         tnt_random();
-    /* So many writes for so many steps of the workers. */
+    /* Write so many times for so many steps of the workers. */
     uint64_t steps = UINT64_C(1) << below(9), writes = UINT64_C(1) << below(7);
     bool has_pages = below(4) == 0;
     tnt_signal(&round->ready);
@@ -234,5 +237,5 @@ int scribble(void *argument)
     }
     name_members(t.segment, pid_space);
     fflush(NULL);
-    _exit(0); /* without leaving: its seat is one to be reclaimed, too */
+    _exit(0); /* without leaving, so that its seat must be reclaimed, too */
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker: joins, works, leaves, and says at its desk what it is at.
- *
- * A call may fail in any way that the headers know. It must come back, in time, and the process
- * must live.
+ * worker: joins, works, leaves, and notes at its desk which call it makes. A call may fail in
+ * any way that the headers name. It must return in time, and the process must live.
  */
 #include "worker.h"
 
@@ -148,7 +146,7 @@ static bool join(struct worker *w)
     return UNTIMED(w, tn_domain_open(w->board->name, NULL, TN_OPEN_EXISTING, &w->domain)) == 0;
 }
 
-/* Shows where a crash was. */
+/* Print where a crash was. */
 static void show_stack(int number)
 {
     char command[128];
@@ -179,7 +177,7 @@ static void go_on(struct worker *w)
 {
     while (atomic_load(&w->board->stop) == 0) {
         if (w->domain == NULL && !join(w))
-            return; /* it is over */
+            return; /* the round is over */
         if (tnt_random_below(64) == 0)
             open_objects(w);
         do_something(w);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker does: each operation once, as a user might, whatever comes of it. */
+/* The operations of a worker: each one once, as a user might, whatever its result. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static tn_queue *any_queue(struct worker *w) { return w->queues[below(QUEUES)]; 
 
 /* ---- tensors ----------------------------------------------------------------------------- */
 
-/* What a tensor points at is memory of the domain, or of an object that is mapped. */
+/* The data of a tensor must lie in the domain, or in an object that is mapped. */
 static void touch(struct worker *w, tn_tensor *t)
 {
     uint64_t size_bytes = tnt_info(t).size_bytes;
@@ -35,7 +35,7 @@ static void touch(struct worker *w, tn_tensor *t)
         data[size_bytes / 2] = sum;
 }
 
-/* It takes the place of an older one. */
+/* Keep a tensor in place of an older one. */
 static void keep(struct worker *w, tn_tensor *t)
 {
     tn_tensor **place = &w->kept[below(KEPT)];
@@ -208,7 +208,8 @@ static void use_lock(struct worker *w)
 {
     if (w->lock == NULL || TIMED(w, tn_lock_acquire(w->lock, soon())) < 0)
         return;
-    if (w->condition != NULL && below(3) == 0) /* it ends with the lock, for which it waits */
+    if (w->condition != NULL &&
+        below(3) == 0) /* the wait ends with the lock held, and so waits for the lock */
         UNTIMED(w, tn_condition_wait(w->condition, w->lock, soon()));
     if (below(32) != 0)
         UNTIMED(w, tn_lock_release(w->lock));
@@ -252,7 +253,7 @@ static void use_barrier(struct worker *w)
         UNTIMED(w, tn_barrier_reset(w->barrier));
 }
 
-/* What was damaged is opened anew, later. */
+/* Close a damaged object; it is opened anew later. */
 static void close_one(struct worker *w)
 {
     uint32_t i = below(QUEUES);
@@ -300,7 +301,8 @@ static void look_after(struct worker *w)
         UNTIMED(w, tn_domain_trim(w->domain, below(1 << 20), &freed));
         break;
     case 1:
-        UNTIMED(w, tn_domain_set_quota(w->domain, 64 << 20)); /* it may have been changed */
+        UNTIMED(w, tn_domain_set_quota(w->domain,
+                                       64 << 20)); /* the scribbler may have changed it */
         break;
     case 2:
         UNTIMED(w, tni_ticket_for_each(&w->domain->segment, ignore_ticket, NULL));
@@ -315,7 +317,7 @@ static void look_after(struct worker *w)
     }
 }
 
-/* A child with a copy of everything, which may be killed at whatever it is at. */
+/* Fork a child with a copy of everything, which may be killed in the middle of any call. */
 static void fork_one(struct worker *w)
 {
     call_begins(w, "fork", UNBOUND_MS);

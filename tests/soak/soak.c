@@ -44,7 +44,7 @@ static bool is_refusal(int status)
     return status == TN_ERR_FULL || status == TN_ERR_PEER_DIED || status == TN_ERR_NOT_FOUND;
 }
 
-/* NOT_FOUND: of an object, when the conductor is gone. */
+/* NOT_FOUND is right for an object after the conductor has ended. */
 static bool inherit(void)
 {
     int status = tn_domain_inherit(&me.domain);
@@ -72,7 +72,7 @@ static int play_part(const char *part, const char *number)
         code = soak_be_child(me.domain, &told);
     else
         soak_serve_pool();
-    if (which % 2 == 0) /* or it leaves as a process that ends does */
+    if (which % 2 == 0) /* or it ends without leaving the domain */
         soak_close_objects();
     tn_domain_close(me.domain);
     return code;
@@ -142,7 +142,10 @@ static void read_options(int argc, char **argv)
     }
 }
 
-/* As long as it was asked for, and longer if a role was spared so far. */
+/*
+ * Run for the time that was asked for, and longer if no process of some role has been killed
+ * yet.
+ */
 static bool all_were_killed(void)
 {
     for (int i = 0; i < SOAK_ROLE_COUNT; i++)
@@ -185,7 +188,7 @@ static void run_all(void)
     soak_checked(SOAK_ON_LIVENESS);
 }
 
-/* Nothing is left: no process, not tenond either, once its last domain has ended; no file. */
+/* Check that nothing is left: no process (tenond ends after its last domain) and no file. */
 static void end_all(pid_t killer)
 {
     pid_t tree[16];
@@ -267,6 +270,7 @@ int main(int argc, char **argv)
     if (size <= 0)
         return 2;
     if (argc == 4 && strcmp(argv[1], "--part") == 0)
-        _exit(play_part(argv[2], argv[3])); /* it left what it has to tenon, on purpose */
+        /* The part leaves the objects that it has open to tenon, on purpose. */
+        _exit(play_part(argv[2], argv[3]));
     return conduct(argc, argv);
 }

@@ -54,7 +54,7 @@ enum { SOAK_SEEN_NOT = 0, SOAK_SEEN_TAKING = 1, SOAK_SEEN_WAITING = 2 };
 struct soak_entry {
     _Atomic uint32_t state;
     uint32_t queue, life, number;
-    uint32_t strategies; /* a bit each */
+    uint32_t strategies; /* one bit for each strategy */
     _Atomic uint32_t popped, acking, acked;
     _Atomic uint32_t ticket_state;
     uint32_t uses;
@@ -78,7 +78,7 @@ struct soak_queue_book {
     uint64_t ring_offset; /* in the arena */
     uint32_t capacity, slot_bytes;
     _Atomic uint32_t in_hand; /* most messages that killed consumers may have had */
-    _Atomic uint32_t lost;    /* pops that found no memory object any more */
+    _Atomic uint32_t lost;    /* how many pops found that the memory object was lost */
 };
 
 struct soak_ledger {
@@ -100,10 +100,11 @@ struct soak_ledger {
     _Atomic uint64_t figures[SOAK_FIGURE_COUNT];
     _Atomic uint64_t checks[SOAK_PROMISE_COUNT];
     _Atomic uint64_t kills[SOAK_ROLE_COUNT], kills_at[SOAK_DEED_COUNT];
-    /* Under the domain's lock. */
+    /* These fields are used under the domain's lock. */
     _Atomic uint64_t lock_owner; /* {life:32, pid:32} */
     _Atomic uint64_t guarded[2];
-    _Atomic uint32_t ups, downs, maybe_ups, maybe_downs; /* of the signal */
+    _Atomic uint32_t ups, downs, maybe_ups,
+        maybe_downs; /* operations on the semaphore `signal` */
     _Atomic uint32_t maybe_tickets;
     struct soak_queue_book queues[8];
     struct soak_slot slots[SOAK_SLOTS];
@@ -151,23 +152,26 @@ static inline void soak_checked(enum soak_promise promise)
 {
     atomic_fetch_add_explicit(&soak->checks[promise], 1, memory_order_relaxed);
 }
-/** What this process is at from now on. */
+/** Note what this process does from now on. */
 void soak_do(enum soak_deed deed);
 void soak_do_at(enum soak_deed deed, uint32_t queue, uint32_t count);
-/** The first discrepancy ends the run: say it, and wait for the end. Does not return. */
+/** Report the first discrepancy, which ends the run, and wait for the end. Does not return. */
 void soak_fail(enum soak_promise promise, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
-/** The same for a call that must not fail with this status; with its detail. */
+/** The same for a call that failed with a status that it must not return. */
 void soak_fail_status(enum soak_promise promise, const char *call, int status)
     __attribute__((noreturn));
 void soak_watch_crashes(void);
 /** Tell the conductor that a process parked, rests, failed or ended. */
 void soak_tell(void);
-/** Of each child that ends, this process and those that it forks tell. */
+/** Have this process, and those that it forks, tell the conductor of each child that ends. */
 void soak_tell_of_children(void);
-/** Wait for what was told since the last call; a short while at most, as not all is told. */
+/**
+ * Wait until a process tells something, for a short while at most, since not everything is
+ * told.
+ */
 void soak_await_news(void);
-/** Take a slot of those that are not the conductor's. */
+/** Take a free slot that is not one of the conductor's. */
 void soak_enlist(enum soak_role role);
 void soak_take_slot(struct soak_slot *slot, enum soak_role role);
 void soak_dismiss(void);
@@ -198,7 +202,7 @@ struct soak_parcel {
     uint8_t bytes[sizeof(struct soak_wire) + SOAK_HANDLE + 2048];
 };
 
-/** A tensor of some size by some strategy. @return false: there is no room now */
+/** Make a tensor of some size with some strategy. @return false: there is no room now */
 bool soak_make_tensor(struct soak_part *ret_part, tn_tensor **ret_tensor);
 void soak_check_tensor(const tn_tensor *tensor, const struct soak_part *part, const char *what);
 void soak_drop_tensors(tn_tensor **tensors, uint32_t count);

@@ -161,7 +161,7 @@ static void drain(uint32_t queue)
                   soak_queue_kinds[queue].name, tn_queue_count(me.queues[queue]));
 }
 
-/* What may be missing, and what is. */
+/* What the ledger allows to be missing, and what is missing. */
 struct missing {
     uint32_t plain, of_memory_objects;
 };
@@ -170,7 +170,8 @@ static bool is_missing(const struct soak_entry *entry)
 {
     if (soak_queue_kinds[entry->queue].policy != TN_QUEUE_LEASE)
         return atomic_load(&entry->popped) == 0;
-    return atomic_load(&entry->acking) == 0; /* what was cut short there may have been done */
+    return atomic_load(&entry->acking) ==
+           0; /* an acknowledgement that a kill cut short may have been done */
 }
 
 static void account_for(uint32_t id, struct missing *missing)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The conductor's crew: started in five ways, collected, watched, parked, ended. */
+/*
+ * The conductor's crew: its processes are started in five ways, collected, watched, parked
+ * and ended.
+ */
 #include "soak.h"
 
 #include <dirent.h>
@@ -142,7 +145,10 @@ void soak_crew_fill(tn_domain *domain)
 
 /* ---- collecting -------------------------------------------------------------------------- */
 
-/* Of `count` messages at most: what was only taken is redelivered, or lost by policy. */
+/*
+ * At most `count` messages: a message that was only taken is delivered again, or lost, by
+ * policy.
+ */
 static uint32_t in_hand(uint32_t seen_as, uint32_t queue, uint32_t count)
 {
     if (seen_as == SOAK_SEEN_WAITING)
@@ -152,7 +158,10 @@ static uint32_t in_hand(uint32_t seen_as, uint32_t queue, uint32_t count)
     return count;
 }
 
-/* What was under way when this process ended, and may or may not have come to pass. */
+/*
+ * Account for the operation that was under way when this process ended: it may have happened
+ * or not.
+ */
 static void account(struct soak_slot *slot)
 {
     uint32_t queue = atomic_load(&slot->queue), count = atomic_load(&slot->count);
@@ -197,7 +206,10 @@ static void judge_end(const siginfo_t *end, uint32_t of_crew)
     bool exited = end->si_code == CLD_EXITED;
     if (exited && (end->si_status == 0 || end->si_status == EXIT_NO_SEAT))
         return;
-    /* Of a crew that may only do as it is told; others end with their parents, as they are. */
+    /*
+     * For a crew that must not act by itself any more; other processes end with their
+     * parents.
+     */
     if (exited && of_crew == SOAK_CREW)
         return;
     if (!exited && !is_crash(end->si_status, of_crew < SOAK_CREW))
@@ -242,7 +254,7 @@ static bool is_gone(pid_t pid)
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-/* The slots of those that others started. */
+/* Account for the slots of processes that the crew started. */
 static void collect_slots(void)
 {
     for (uint32_t i = SOAK_CREW; i < SOAK_SLOTS; i++) {
@@ -306,7 +318,7 @@ static pid_t find_straggler(void)
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
         soak_process_name(tree[i], name);
-        /* One that is gone, and that its parent did not collect, is found later. */
+        /* A process that has ended, and that its parent did not collect, is found later. */
         char state = soak_process_state(tree[i]);
         if (!soak_crew_has(tree[i]) && strncmp(name, "tenond", 6) != 0 &&
             strcmp(name, "soak-killer") != 0 && state != 0 && state != 'Z')
@@ -377,7 +389,7 @@ void soak_crew_resume(void)
     atomic_store(&soak->killer_rests, 0);
 }
 
-/* They are parked: they find that this is the end, and leave in good order. */
+/* The processes are parked: they see that this is the end, and leave in good order. */
 void soak_crew_end(void)
 {
     atomic_store(&soak->ending, 1);

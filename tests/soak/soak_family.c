@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that start processes: children of each kind, groups, fork servers. */
+/* Members that start processes: children of every kind, groups, fork servers. */
 #include "soak.h"
 
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 enum { EXIT_LEAST = 10, EXIT_NO_SEAT = 3, WAIT_S = 600, GROUP = 3, TURNS = 12 };
 
-/* What a killed child leaves of a start, or a full table. */
+/* Statuses that a start may return after a kill, or when a table is full. */
 static bool is_start_refusal(int status)
 {
     return status == TN_ERR_FULL || status == TN_ERR_NO_MEMORY || status == TN_ERR_PEER_DIED ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Producers, consumers, and relays, which are both. */
+/* Producers, consumers, and relays, which pop and push. */
 #include "soak.h"
 
 #include <poll.h>
@@ -45,7 +45,7 @@ void soak_produce(uint32_t turns)
 
 /* ---- consuming --------------------------------------------------------------------------- */
 
-/* Messages that were popped and are not done with. */
+/* Messages that were popped and not finished yet. */
 static struct held {
     tn_message message;
     struct soak_wire wire;
@@ -68,7 +68,7 @@ static void end_lease(struct held *h)
     soak_count(SOAK_N_RETURNED, 1);
 }
 
-/* In any order; what it holds must still be what it was. */
+/* Finish them in any order, after a check that their contents did not change. */
 static void finish_one(uint32_t index)
 {
     struct held *h = &held[index];
@@ -95,7 +95,7 @@ static void take_in(const tn_message *messages, uint32_t count, uint32_t queue)
         h->queue = queue;
         soak_receive(&h->message, queue, &h->wire);
     }
-    /* All that this pop gave is in the ledger: nothing is in hand only. */
+    /* The ledger has every message of this pop; none is only in this process. */
     soak_do(SOAK_CHECKING);
     for (uint32_t i = first; i < held_count; i++) {
         soak_check_contents(&held[i].message, &held[i].wire);

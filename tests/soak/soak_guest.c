@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hoarders, reclaimers, visitors; and how a process comes to its role. */
+/* Hoarders, reclaimers, visitors; and how a process gets its role. */
 #include "soak.h"
 
 #include <linux/futex.h>
@@ -35,7 +35,7 @@ static void turn_the_taps(void)
         soak_fail_status(SOAK_ON_BLOCKS, "trim, watermark or quota", status);
 }
 
-/* Takes what there is, keeps it for a while, and gives it back. */
+/* A hoarder takes all memory that there is, keeps it for a while, and releases it. */
 void soak_hoard(uint32_t turns)
 {
     static tn_tensor *hoard[HOARD];
@@ -71,7 +71,7 @@ static int look_at_block(const tn_block_entry *block, void *context)
     return 0;
 }
 
-/* An inspector sees what is in motion; it must come to an end, and not crash. */
+/* An inspector reads tables that change. It must come to an end, and not crash. */
 static void inspect(void)
 {
     tn_inspector *inspector = NULL;
@@ -140,7 +140,9 @@ void soak_close_objects(void)
     me.condition = tn_object_close(me.condition);
 }
 
-/* Comes by name, does something, goes in good order; and again. */
+/*
+ * A visitor opens the domain by name, does something, leaves in good order, and begins again.
+ */
 void soak_visit(uint32_t turns)
 {
     for (uint32_t i = 0; i < turns && soak_goes_on(); i++) {
@@ -168,7 +170,7 @@ void soak_visit(uint32_t turns)
         if (soak_chance(70))
             soak_close_objects();
         tn_domain_close(domain);
-        soak_close_objects(); /* what is left of them, after their domain */
+        soak_close_objects(); /* close its handles after it left their domain */
         me.domain = NULL;
     }
 }

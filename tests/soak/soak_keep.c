@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keepers: locks, conditions, permits, signals, events and barriers, checked in the ledger. */
+/* Keepers: the ledger accounts for locks, conditions, permits, signals, events and barriers. */
 #include "soak.h"
 
 #include <stdio.h>
@@ -23,8 +23,9 @@ static bool lives(pid_t pid)
 }
 
 /*
- * The owner stands in the ledger from after it has the lock until before it gives it back. So
- * an owner that is found there has died, and then the lock must say so.
+ * The owner of the lock writes its name into the ledger after it has got the lock, and
+ * removes it before it releases the lock. If another process finds a name there, that owner
+ * has died, and the lock must have said so.
  */
 static void have_lock(int result)
 {
@@ -125,8 +126,7 @@ static void use_signal(void)
     judge("the signal", status);
     if (status == 0)
         atomic_fetch_add(is_up ? &soak->ups : &soak->downs, 1);
-    /* Between the line above and this one a death is counted as cut short too: see the audit.
-     */
+    /* A death between the line above and this one also counts as cut short: see the audit. */
     soak_do(SOAK_NOTHING);
 }
 
@@ -151,7 +151,7 @@ static tn_barrier *open_barrier(void)
     int status = tn_barrier_open(me.domain, "barrier", 2, TN_OPEN_NEW, &barrier);
     if (status == TN_ERR_EXISTS)
         status = tn_barrier_open(me.domain, "barrier", 0, TN_OPEN_EXISTING, &barrier);
-    /* It may have ended since. */
+    /* The barrier may have ended since. */
     if (status != 0 && status != TN_ERR_NOT_FOUND && status != TN_ERR_FULL)
         soak_fail_status(SOAK_ON_LOCKS, "opening a barrier", status);
     return barrier;

@@ -132,7 +132,7 @@ static bool await_stop(pid_t pid)
     return false;
 }
 
-/* Whether it sleeps on a futex: then it has found nothing yet. */
+/* Whether the process sleeps on a futex: then it has found no message yet. */
 static bool is_waiting(pid_t pid)
 {
     char path[64], text[256] = "";
@@ -169,8 +169,9 @@ static void look(pid_t pid, int fd, struct soak_slot *slot)
 /* ---- killing ----------------------------------------------------------------------------- */
 
 /*
- * Of tenond and its vault, one may usually come up again and get what the other has: else most
- * memory objects would be lost, as they may be. A pool takes its time to come up, too.
+ * After a kill of tenond or its vault, wait until it runs again and has what the other one
+ * keeps: else most memory objects would be lost, as docs/crash.md allows. A pool needs time
+ * to start, too.
  */
 static bool is_spared(enum soak_role role)
 {
@@ -215,7 +216,7 @@ static void await_deaths(void)
         ends_within(killed[i].fd, AWAIT_MS);
 }
 
-/* @return whether it was alive until now */
+/* @return whether it was alive until this kill */
 static bool kill_one(pid_t pid, bool spares)
 {
     struct soak_slot *slot = slot_of(pid);
@@ -335,7 +336,7 @@ static void sleep_ns(uint64_t ns)
     nanosleep(&pause, NULL);
 }
 
-/* The audit begins right after some more deaths. */
+/* Right before the audit, kill a few more processes. */
 static void rest(void)
 {
     continue_stopped(true);
@@ -347,7 +348,7 @@ static void rest(void)
         sleep_ns(SOAK_MS_NS);
 }
 
-/* Its rate is kept on average: what a pause took is not made up for. */
+/* The rate of kills is an average without the pauses. */
 static void run(void)
 {
     uint64_t pause_ns = SOAK_S_NS / soak->kills_per_second, next_ns = soak_now_ns();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ledger: where each process writes what it is at. Shared memory that tenon knows not. */
+/*
+ * The ledger: shared memory that tenon does not know, in which each process writes what it
+ * does.
+ */
 #include "soak.h"
 
 #include <errno.h>
@@ -38,7 +41,7 @@ static bool map(int fd)
     return soak != NULL;
 }
 
-/* The descriptor stays open and survives exec: programs that members start find it. */
+/* The descriptor stays open across exec, so programs that members start find it. */
 bool soak_ledger_make(void)
 {
     char number[16];
@@ -123,7 +126,7 @@ void soak_take_slot(struct soak_slot *slot, enum soak_role role)
     atomic_store(&slot->pid, getpid());
 }
 
-/* Of a slot whose process has ended, only the conductor says that it is free. */
+/* When the process of a slot has ended, only the conductor marks the slot as free. */
 void soak_enlist(enum soak_role role)
 {
     for (;;) {
@@ -234,7 +237,7 @@ void soak_fail_status(enum soak_promise promise, const char *call, int status)
     soak_fail(promise, "%s: %s: %s", call, tn_status_name(status), detail);
 }
 
-/* The process stays as it is, so that its stack can be read. */
+/* The process stays as it is, so that a debugger can read its stack. */
 static void crash(int number, siginfo_t *info, void *context)
 {
     (void)context;

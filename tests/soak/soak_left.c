@@ -67,7 +67,7 @@ static pid_t vault_pid(void)
     return 0;
 }
 
-/* As a survivor that waits: it reclaims, and starts a tenond where there is none. */
+/* Wait as a survivor: reclaim, and start a tenond if there is none. */
 static void survive(uint64_t ms)
 {
     _Atomic uint32_t word = 0;
@@ -87,7 +87,10 @@ static void read_stat(tn_domain_stat *ret_stat)
     tn_inspector_close(inspector);
 }
 
-/* Without sockets: a line to tenond comes and goes. Two for each child that we watch. */
+/*
+ * Sockets are not counted, since the connection to tenond comes and goes. Each child that
+ * this process watches has two descriptors.
+ */
 static uint32_t count_descriptors(void)
 {
     uint32_t all = count_open(getpid(), ""), sockets = count_open(getpid(), "socket:");

@@ -28,7 +28,7 @@ static bool is_refusal(int status)
     return status == TN_ERR_NO_MEMORY || status == TN_ERR_TIMED_OUT || status == TN_ERR_FULL;
 }
 
-/* Most are small; some are so large that they take much of the quota, a hoarder's most. */
+/* Most tensors are small; some take much of the quota, and those of a hoarder most. */
 static uint32_t some_words(void)
 {
     bool is_small = soak_chance(atomic_load(&me.slot->role) == SOAK_HOARDER ? 20 : 97);
@@ -131,7 +131,7 @@ bool soak_make_tensor(struct soak_part *ret_part, tn_tensor **ret_tensor)
     count_tensor(tensor, part.words);
     part.strategy = tnt_info(tensor).strategy;
     part.has_name = soak_chance(10);
-    if (part.words > 4 && soak_chance(10)) { /* a view: it begins at a later word */
+    if (part.words > 4 && soak_chance(10)) { /* a view that begins at a later word */
         tn_tensor *view = NULL;
         part.first = 1 + soak_below(part.words - 2);
         status = tn_tensor_slice(tensor, 0, part.first, part.words, 1, &view);
@@ -189,7 +189,7 @@ void soak_drop_tensors(tn_tensor **tensors, uint32_t count)
 
 /* ---- pushing ----------------------------------------------------------------------------- */
 
-/* UINT32_MAX: the book of this round is full. */
+/* @return UINT32_MAX: the ledger of this round is full */
 uint32_t soak_new_entry(void)
 {
     if (atomic_load(&soak->messages) >= SOAK_MESSAGES - SOAK_SLOTS)
@@ -260,9 +260,9 @@ void soak_push(struct soak_parcel *p, uint32_t queue)
 
 static struct {
     uint32_t life, numbers[SOAK_QUEUES];
-} seen[LIVES_SEEN]; /* what this process had last of each producer */
+} seen[LIVES_SEEN]; /* the last message that this process had from each producer */
 
-/* Its memory may not be to be had for a moment: then a pop puts it back, and it comes late. */
+/* If there is no memory to receive a message, the pop puts it back, and it comes late. */
 static bool may_be_put_back(const struct soak_wire *wire)
 {
     for (uint32_t i = 0; i < wire->part_count; i++)
@@ -276,7 +276,8 @@ static bool may_be_put_back(const struct soak_wire *wire)
  */
 static void check_order(const struct soak_wire *wire, uint32_t attempt)
 {
-    if (me.slot == NULL || attempt > 0) /* the conductor drains when order is over */
+    if (me.slot == NULL ||
+        attempt > 0) /* the conductor drains the queues when order no longer counts */
         return;
     uint32_t place = wire->life % LIVES_SEEN;
     if (seen[place].life != wire->life) {
@@ -319,7 +320,10 @@ void soak_check_contents(const tn_message *message, const struct soak_wire *wire
             soak_check_tensor(message->tensors[i], &wire->parts[i], "a tensor of a message");
 }
 
-/* Once, unless it is leased: then its attempts say how often it had been delivered. */
+/*
+ * A message arrives once, unless it is leased: then its attempts say how often it was
+ * delivered before.
+ */
 static void check_delivery(const tn_message *message, const struct soak_wire *wire)
 {
     struct soak_entry *entry = &soak->entries[wire->id];
@@ -375,7 +379,10 @@ void soak_judge_pop(int status, uint32_t queue)
 {
     if (status == TN_ERR_PEER_DIED)
         soak_count(SOAK_N_PEERS, 1);
-    /* MANAGER: tenond died as it was asked for a descriptor; the message is still there. */
+    /*
+     * TN_ERR_MANAGER: tenond died while it was asked for a descriptor; the message is still
+     * in the queue.
+     */
     if (status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED || status == TN_ERR_MANAGER)
         return;
     if (status != TN_ERR_NOT_FOUND)

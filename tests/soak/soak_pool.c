@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pool owners, and what their workers do. */
+/* Pool owners, and the work of their workers. */
 #include "soak.h"
 
 #include <string.h>
@@ -72,7 +72,10 @@ static int do_job(tn_domain *domain, const tn_pool_job *job, tn_message *result,
 void soak_serve_pool(void)
 {
     int status = tn_pool_serve(me.domain, do_job, NULL);
-    /* MANAGER: tenond died as it was asked for a job's descriptor; another worker comes. */
+    /*
+     * TN_ERR_MANAGER: tenond died while it was asked for a job's descriptor; another worker
+     * takes the job.
+     */
     if (status != 0 && status != TN_ERR_PEER_DIED && status != TN_ERR_NOT_FOUND &&
         status != TN_ERR_MANAGER)
         soak_fail_status(SOAK_ON_JOBS, "tn_pool_serve", status);
@@ -80,7 +83,7 @@ void soak_serve_pool(void)
 
 /* ---- its owner --------------------------------------------------------------------------- */
 
-/* The pool is of no use any more, by what was killed. */
+/* Whether a kill has made the pool unusable. */
 static bool is_pool_end(int status)
 {
     return status == TN_ERR_CHILD_FAILED || status == TN_ERR_FULL ||
@@ -147,7 +150,10 @@ static void check_result(const tn_pool_result *result)
     own.has_result[result->job - 1] = true;
     own.fetched++;
     soak_checked(SOAK_ON_JOBS);
-    /* Its tensor's memory object died with its holders; no room for the result. */
+    /*
+     * The memory object of its tensor was lost with its holders, or there is no room for the
+     * result.
+     */
     if (result->status == TN_ERR_NOT_FOUND || result->status == TN_ERR_NO_MEMORY ||
         result->status == TN_ERR_FULL ||
         (result->status == TN_ERR_CHILD_FAILED && result->attempt >= ATTEMPTS))
@@ -190,7 +196,7 @@ static int fetch_one(tn_deadline deadline)
     return 0;
 }
 
-/* @return false: the pool is over */
+/* @return false: the pool has ended */
 static bool goes_on(const char *call, int status)
 {
     if (status == 0 || status == TN_ERR_TIMED_OUT || status == TN_ERR_NOT_FOUND ||
@@ -201,7 +207,7 @@ static bool goes_on(const char *call, int status)
     return false;
 }
 
-/* Every job of a pool that lives has its result, sooner or later. */
+/* Each job of a live pool has its result in the end. */
 static void fetch_rest(void)
 {
     while (own.fetched < own.submitted && soak_goes_on()) {

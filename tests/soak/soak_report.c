@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run says: progress, figures, and the first discrepancy with all that is known of it.
+/*
+ * What a run prints: progress, figures, and the first discrepancy with all that is known of
+ * it.
  */
 #include "soak.h"
 
@@ -43,7 +45,7 @@ void soak_report_figures(double minutes)
     fflush(stdout);
 }
 
-/* By posix_spawn, as system() does it: no member is forked. */
+/* By posix_spawn(), as system() does it, so that no member is forked. */
 void soak_report_stack(pid_t pid)
 {
     char command[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tickets that travel in messages: exported, revoked, imported; why one may be stale. */
+/* Tickets that travel in messages: exported, revoked, imported; and why one may be stale. */
 #include "share/share.h"
 #include "soak.h"
 
@@ -58,7 +58,7 @@ void soak_export(struct soak_parcel *p, struct soak_entry *entry)
         revoke_now_and_then(entry, ticket);
 }
 
-/* Why a handle may be stale: by what stood in the ledger when the call had returned. */
+/* Why a handle may be stale, by what the ledger had when the call returned. */
 static bool may_be_stale(const struct soak_entry *entry)
 {
     return atomic_load(&entry->tries) > entry->uses || atomic_load(&entry->revoking) != 0 ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of the soak: roles, what a process is at, what a run promises, what it counts. */
+/* Names of the soak: roles, what a process does, what a run promises, what it counts. */
 #ifndef TENON_TESTS_SOAK_WORDS_H
 #define TENON_TESTS_SOAK_WORDS_H
 
@@ -71,7 +71,7 @@ enum soak_deed {
         SOAK_DEED_COUNT
 };
 
-/* What the run promises; one test each. */
+/* What the run promises; each promise is a test. */
 #define SOAK_PROMISES(X)                                                                       \
     X(MESSAGES, every_message_is_accounted_for_by_its_queues_policy)                           \
     X(CONTENTS, every_tensor_has_the_contents_it_was_sent_with)                                \

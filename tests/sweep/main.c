@@ -29,8 +29,8 @@ struct row {
     const struct pair_op *victim, *peer;
     char name[96];
     bool is_done, is_good;
-    const char *why_not; /* is_good, where nothing failed */
-    off_t shown;         /* of its output */
+    const char *why_not; /* why is_good is false although nothing failed */
+    off_t shown;         /* how much of its output was shown */
     uint64_t took_ns;
     struct sweep_row found;
 };
@@ -47,8 +47,8 @@ static struct {
 } options = {.plan = {.at = -1, .pause = -1}, .jobs = 1};
 
 /*
- * The default amounts: each boundary of an operation that has at most 10,000, and of the
- * others as many as half an hour on two processors allows.
+ * The default amounts: each boundary of an operation that has at most 10,000; of the others,
+ * as many as two processors can sweep in half an hour.
  */
 static const struct {
     uint32_t most, scenes;
@@ -86,7 +86,7 @@ void tnt_skip(const char *reason)
 
 /* ---- what a row prints ------------------------------------------------------------------- */
 
-/* Where stderr was before it was a row's. */
+/* The standard error of this process, before it became a row's. */
 static int report_fd = STDERR_FILENO;
 
 /* Show the part of a row's output that has not been shown yet. */
@@ -103,7 +103,7 @@ static void show_failure(void) { show(&rows[current - rows], STDOUT_FILENO); }
 
 /* ---- one row ----------------------------------------------------------------------------- */
 
-/* Of many rows not each has such a boundary or point; that one has is asked in the end. */
+/* Not each of many rows has such a boundary or point; the end checks that one of them has. */
 static bool is_one_place(void)
 {
     return row_count > 1 &&
@@ -152,7 +152,7 @@ static void run_row(struct row *row)
     const struct CMUnitTest one[] = {{row->name, sweep_row, NULL, NULL, row}};
     cmocka_run_group_tests_name(row->name, one, NULL, NULL);
     fflush(NULL);
-    if (getpid() != self) /* a failed assertion in something that was forked */
+    if (getpid() != self) /* an assertion failed in a forked process */
         _exit(1);
 }
 
@@ -265,7 +265,7 @@ static void run_all(void)
 
 struct sum {
     uint64_t boundaries, tried, swept, strayed, failures;
-    uint32_t cut_at; /* of one of them */
+    uint32_t cut_at; /* the length at which a run of one of them was cut */
 };
 
 static void add_to(struct sum *sum, const struct row *row)
@@ -275,7 +275,7 @@ static void add_to(struct sum *sum, const struct row *row)
     sum->swept += row->found.swept;
     sum->strayed += row->found.strayed;
     sum->cut_at = TNI_MAX(sum->cut_at, row->found.cut_at);
-    /* What went wrong outside of any boundary is one failure. */
+    /* A failure outside of any boundary counts as one. */
     sum->failures += row->found.failures + (!row->is_good && row->found.failures == 0);
 }
 
@@ -336,7 +336,7 @@ static bool print_missing(FILE *file)
     return not_begun == 0 && late == 0;
 }
 
-/* @return whether it is written */
+/* @return whether the table was written */
 static bool write_table(const char *path)
 {
     struct sum all = {0};
@@ -496,7 +496,7 @@ static int read_options(int argc, char **argv)
     return 0;
 }
 
-/* Every row was done, and well, and something was swept. */
+/* Whether every row was done without a failure, and some boundary was swept. */
 static bool is_all_good(void)
 {
     uint64_t swept = 0;
@@ -510,7 +510,7 @@ static bool is_all_good(void)
     return is_good && swept > 0;
 }
 
-/* The same addresses and the same boundaries in the next run. */
+/* So that the next run has the same addresses, and the same boundaries. */
 static void run_without_randomization(char **argv)
 {
     char path[4096] = "";
@@ -539,7 +539,7 @@ int main(int argc, char **argv)
 #endif
     unsetenv("TENON_DOMAIN");
     cmocka_set_message_output(CM_OUTPUT_STDOUT);
-    tni_os_bell_ring(1); /* a process keeps one socket for that: before any is counted */
+    tni_os_bell_ring(1); /* makes the socket for bells before descriptors are counted */
     rows = sweep_share(MOST_ROWS * sizeof *rows);
     if (options.wants_solo) {
         add_operations(SOLO, "");

@@ -91,7 +91,7 @@ static void push_moved(struct crash_world *w)
     TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW));
 }
 
-/* @return whether there was one to be had */
+/* @return whether the operation got one */
 static bool try_pop(struct crash_world *w, tn_message *m)
 {
     int status = tn_queue_pop(w->queue, TN_NOW, m);
@@ -241,7 +241,10 @@ static struct crash_op op_of(const struct pair_op *victim, const struct pair_op 
     int32_t messages = PAIR_MESSAGES + needs_dead;
     int32_t least = messages + victim->least + peer->least;
     int32_t most = messages + victim->most + peer->most;
-    /* One that is given back, or popped to be dropped, by another policy than its own. */
+    /*
+     * Return a message, or pop it to drop it, in a queue of another policy than the
+     * operation's own.
+     */
     if (strcmp(victim->name, "lease_and_return") == 0 ||
         strcmp(peer->name, "lease_and_return") == 0)
         least--;
@@ -255,7 +258,10 @@ static struct crash_op op_of(const struct pair_op *victim, const struct pair_op 
                              .run = victim->run};
 }
 
-/* The kill points of the peer, spread over all of them; else anywhere. @return how many */
+/*
+ * Choose kill points of the peer, spread over all of them; if it has too few, other
+ * boundaries. @return how many
+ */
 static unsigned choose_pauses(const struct trace *trace, unsigned most, uint64_t seed,
                               uint32_t *pauses)
 {

@@ -13,9 +13,9 @@
 #include "sweep/tracer.h"
 
 /*
- * One process records a run, and other processes follow it, so both share this memory. It does
- * not come from malloc(): a victim has a copy of the sweep's heap, which must be the same as
- * when the run was recorded, before there were routes.
+ * One process records a run and others follow it, so they share this memory. It does not come
+ * from malloc(): the heap of a victim is a copy of the sweep's, and must be the same as when
+ * the run was recorded, before there were routes.
  */
 static void *share(size_t size_bytes)
 {
@@ -84,7 +84,7 @@ static void put(struct tree *tree, uint32_t position)
         tree->best[node] = cheaper(tree, tree->best[2 * node], tree->best[2 * node + 1]);
 }
 
-/* Of first .. last - 1. */
+/* The cheapest of the positions first .. last - 1. */
 static uint32_t find(const struct tree *tree, uint32_t first, uint32_t last)
 {
     uint32_t best = UINT32_MAX, low = tree->leaves + first, high = tree->leaves + last;
@@ -117,7 +117,10 @@ void trace_route(struct trace *trace)
     for (uint32_t j = 1; j < count; j++) {
         if (tracer_is_one(trace->place[j - 1]))
             last_one = j;
-        /* From where it was met last, a run would not leave: one step first. */
+        /*
+         * From the last place where the breakpoint was met, a run would not leave it: take
+         * one step first.
+         */
         uint32_t first = meet(table, mask - 1, trace->place[j], j);
         first = first > last_one ? first : last_one;
         uint32_t i = first < j ? find(&tree, first, j) : UINT32_MAX;

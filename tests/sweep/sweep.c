@@ -37,8 +37,8 @@ void *sweep_share(size_t size_bytes)
 /* ---- in the process of one boundary ------------------------------------------------------ */
 
 /*
- * Two processes that wait for each other take a third of the time on one processor that they
- * take on two.
+ * Two processes that wait for each other take a third of the time if they run on one
+ * processor.
  */
 static void stay_here(void)
 {
@@ -92,7 +92,10 @@ static void start_peer(struct traced *t, struct crash_world *w, const struct swe
     }
 }
 
-/* With the peer where it is: that must not hang, and free nothing that it has. */
+/*
+ * Reclaim while the peer is paused: that must not hang, and must free nothing that the peer
+ * has.
+ */
 static void reclaim_beside_peer(struct crash_world *w)
 {
     check_counts(w);
@@ -153,7 +156,7 @@ static void run_recording(const struct scene *scene, struct trace *trace, uint32
     _exit(SWEPT);
 }
 
-/* The peer, alone. */
+/* Record the run of the peer alone. */
 static void run_peer_recording(const struct scene *scene)
 {
     struct crash_world w;
@@ -171,7 +174,7 @@ static void run_peer_recording(const struct scene *scene)
 
 static void on_alarm(int number) { (void)number; }
 
-/* @return its exit code, or -1: it was killed, or took too long and is now */
+/* @return its exit code; -1: it was killed, now or before */
 static int await_verdict(pid_t pid, unsigned seconds)
 {
     struct sigaction interrupt = {.sa_handler = on_alarm};
@@ -205,7 +208,7 @@ static void close_log(void)
     log_fd = -1;
 }
 
-/* But for what cmocka says around it. */
+/* Leave out what cmocka prints around it. */
 static void show_log(void)
 {
     static char text[16384];
@@ -265,7 +268,7 @@ void (*sweep_on_failure)(void);
 
 /* ---- what failed ------------------------------------------------------------------------- */
 
-/* Called where malloc() leaves no trace in the heap that the next boundary is forked with. */
+/* Called where malloc() changes nothing in the heap that the next boundary is forked with. */
 static void print_line_of(const Dl_info *about, uint64_t place)
 {
     char command[512], line[512] = "";
@@ -318,7 +321,7 @@ static void report(const struct scene *scene, const struct trace *trace, uint32_
 
 /* ---- a scene ----------------------------------------------------------------------------- */
 
-/* @return false: the peer did not come to where it is to be paused, as when it was recorded */
+/* @return false: the peer did not reach the boundary at which it was to be paused */
 static bool record(const struct job *job)
 {
     int verdict = STRAYED;
@@ -369,8 +372,8 @@ static uint32_t stride_of(const struct scene *scene, const struct sweep_plan *pl
 }
 
 /*
- * In the middle of one instruction that is repeated for as many bytes as are copied, there is
- * no way but step by step: of such boundaries, which are all alike, some are enough.
+ * An instruction that repeats itself for each byte that it copies has one boundary a byte,
+ * which only single steps reach. These boundaries are alike, so the sweep takes some of them.
  */
 static bool is_too_far(const struct trace *trace, uint32_t k)
 {
@@ -420,7 +423,7 @@ void sweep_scene(struct scene *scene, const struct sweep_plan *plan, struct swee
     trace_route(trace);
     job.what = AT_BOUNDARY;
     row->boundaries += trace->count;
-    /* A victim that waits for its paused peer is not cut: it cannot go on. */
+    /* A victim that waits for its paused peer is not recorded further: it cannot go on. */
     if (!trace->is_whole && trace->count >= most_steps(scene, job.k))
         row->cut_at = trace->count;
     if (plan->at >= 0 && plan->at < trace->count) {

@@ -18,7 +18,7 @@ enum { SOLO_MOST = 24, CHILD_MOST = 12, REAPER_MOST = 6, PAIR_MOST = 6, PAIRS = 
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
-/* On a machine that is busy the sample is smaller. */
+/* On a busy machine the sample is smaller. */
 static uint64_t end_ns;
 
 static void begin(void)
@@ -42,7 +42,7 @@ static struct sweep_plan plan_of(uint32_t most)
                                .end_ns = end_ns};
 }
 
-/* The sample has one operation of this many. */
+/* The sample has one of this many operations. */
 static unsigned part_of_all(void) { return tnt_is_full() ? 1 : 5; }
 
 /*
@@ -82,7 +82,7 @@ static void sweep_table(const struct crash_op *table)
     while (table[count].name != NULL)
         count++;
     const struct crash_op *chosen =
-        &table[tnt_random_below(count)]; /* one of them all, if the seed chooses no other */
+        &table[tnt_random_below(count)]; /* if the seed chooses none, take any one of them */
     for (const struct crash_op *op = table; op->name != NULL && is_time_left(); op++) {
         struct sweep_plan plan = plan_of(SOLO_MOST);
         struct scene scene = {.op = op};

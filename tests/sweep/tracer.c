@@ -16,10 +16,13 @@
 
 enum { FOLLOWED = PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE };
 
-/* Of the processor: a virtual machine may have none. Then all is single steps. */
+/*
+ * Breakpoints of the processor. A virtual machine may have none: then every stop is a single
+ * step.
+ */
 static bool has_breakpoints = true;
 
-/* The operation is over when its process gets here. */
+/* The operation is over when its process gets to this function. */
 __attribute__((noinline)) static void is_over(void) { __asm__ volatile(""); }
 
 static void ask(enum __ptrace_request request, const struct traced *t, uintptr_t address,
@@ -52,7 +55,7 @@ static int wait_for(pid_t pid)
     return status;
 }
 
-/* @return whether it stopped for us; signals that it gets on the way are its own */
+/* @return whether it stopped for the tracer; signals for the process itself are passed on */
 static bool resume(struct traced *t, enum __ptrace_request request)
 {
     uintptr_t signal = 0;
@@ -102,7 +105,7 @@ static void be_traced(struct crash_world *w, crash_step_fn *step)
     _exit(0);
 }
 
-/* From the member to the first process that it forks; the member goes on alone. */
+/* Leave the member, and step the first process that it forks; the member goes on by itself. */
 static void follow(struct traced *t)
 {
     unsigned long child = 0;
@@ -154,7 +157,7 @@ void tracer_start(struct traced *t, struct crash_world *w, crash_step_fn *step, 
         fail_msg("the operation does not begin");
 }
 
-/* All that it started has ended, and then it has. */
+/* When all processes that it started have ended, the process itself has ended too. */
 static void await_end(struct traced *t)
 {
     char byte;
@@ -248,7 +251,7 @@ bool tracer_is_one(uint64_t place)
            place == (uint64_t)(uintptr_t)crash_live_blocks;
 }
 
-/* I2. At its first instruction its caller's place is on top of the stack. */
+/* I2. At the first instruction of a function, its return address is on top of the stack. */
 static bool step_over(struct traced *t)
 {
     errno = 0;
@@ -289,7 +292,7 @@ bool trace_is_end(const struct trace *trace, uint32_t k)
     return trace->place[k] == (uint64_t)(uintptr_t)is_over;
 }
 
-/* @return whether it is at boundary k, one after where it was */
+/* @return whether it is at boundary k, which is one after the last one */
 static bool step_to(const struct trace *trace, struct traced *t, uint32_t k)
 {
     return step(t) && t->place == trace->place[k];
@@ -297,7 +300,7 @@ static bool step_to(const struct trace *trace, struct traced *t, uint32_t k)
 
 bool trace_walk(const struct trace *trace, struct traced *t, uint32_t k)
 {
-    enum { PROVEN = 3 }; /* the last steps are single ones */
+    enum { PROVEN = 3 }; /* the last steps are single steps */
     uint32_t goal = k > PROVEN ? k - PROVEN : 0, hops = 0;
     if (t->place != trace->place[0])
         return false;
