@@ -336,7 +336,7 @@ static void scribble_at(enum section section)
 #define SCRIBBLE_TEST(name, section)                                                           \
     TN_TEST_WITHIN(name, 86400) { scribble_at(section); }
 
-SCRIBBLE_TEST(noise_in_the_header_crashes_and_hangs_nobody, SECTION_HEADER)
+SCRIBBLE_TEST(noise_in_the_header_crashes_and_hangs_no_process, SECTION_HEADER)
 SCRIBBLE_TEST(noise_in_seats_crashes_and_hangs_nobody, SECTION_SEATS)
 SCRIBBLE_TEST(noise_in_announces_crashes_and_hangs_nobody, SECTION_ANNOUNCES)
 SCRIBBLE_TEST(noise_in_size_classes_crashes_and_hangs_nobody, SECTION_CLASSES)

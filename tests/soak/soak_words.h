@@ -79,14 +79,14 @@ enum soak_deed {
     X(TICKETS, every_ticket_is_used_revoked_expired_or_alive_as_the_ledger_says)               \
     X(JOBS, every_job_of_a_living_pool_has_one_result)                                         \
     X(CHILDREN, every_child_ends_as_it_was_told_or_as_it_was_killed)                           \
-    X(LOCKS, locks_permits_and_signals_are_what_the_living_hold)                               \
+    X(LOCKS, locks_permits_and_signals_are_what_live_processes_hold)                           \
     X(AUDIT, the_audit_of_the_domain_finds_nothing)                                            \
     X(BLOCKS, no_block_and_no_byte_is_left_when_queues_are_empty)                              \
     X(TABLES, no_seat_ticket_or_object_is_left_in_its_table)                                   \
     X(FILES, no_file_is_left)                                                                  \
     X(DESCRIPTORS, no_descriptor_is_left_in_tenond_its_vault_or_here)                          \
-    X(LIVENESS, nobody_hangs_and_nobody_crashes)                                               \
-    X(KILLS, everybody_was_killed_at_least_once)                                               \
+    X(LIVENESS, no_process_hangs_and_none_crashes)                                             \
+    X(KILLS, each_role_was_killed_at_least_once)                                               \
     X(END, nothing_is_left_at_the_end)
 
 enum soak_promise {
@@ -100,7 +100,7 @@ enum soak_promise {
 #define SOAK_FIGURES(X)                                                                        \
     X(KILLS, "kills")                                                                          \
     X(BURSTS, "bursts of several kills")                                                       \
-    X(RECLAIMERS, "of these: while reclaiming somebody")                                       \
+    X(RECLAIMERS, "of these: while reclaiming another process")                                \
     X(TAKERS, "of these: with a message taken and not yet had")                                \
     X(WAITERS, "of these: asleep at an empty queue")                                           \
     X(STOPS, "processes stopped for a while")                                                  \
@@ -111,7 +111,7 @@ enum soak_promise {
     X(REFUSED, "pushes refused: queue or memory full")                                         \
     X(CUT_PUSHES, "pushes cut short by a kill")                                                \
     X(POPPED, "messages popped")                                                               \
-    X(REDELIVERED, "of these: delivered before, to the dead or who gave back")                 \
+    X(REDELIVERED, "of these: delivered before, to a process that died or gave it back")       \
     X(ACKED, "leases acknowledged")                                                            \
     X(RETURNED, "leases given back")                                                           \
     X(DRAINED, "messages that the conductor took at audits")                                   \
