@@ -24,6 +24,7 @@
 /* How long one block is named while others wait for their turn; how long one call waits at
  * most. */
 enum { TURN_NS = 2 * 1000 * 1000, PATIENCE_NS = 50 * 1000 * 1000 };
+enum { MOST_NS = 1000 * 1000 * 1000 }; /* after this time no further batch is begun */
 
 static uint64_t load_word(const struct tni_segment *s, tni_block block)
 {
@@ -122,6 +123,7 @@ struct suspects {
     uint32_t count; /* of blocks, in this pass */
     uint32_t left;  /* of all passes: could not be repaired yet */
     bool has_repaired;
+    bool is_cut;                    /* further suspects are marked */
     tni_block block[MOST_SUSPECTS]; /* in rising order */
     struct tni_recounted seen[MOST_SUSPECTS];
     bool is_open[MOST_SUSPECTS];
@@ -245,7 +247,11 @@ static void add(struct suspects *of, tni_block block)
     of->is_open[of->count++] = true;
 }
 
-static void for_each_suspect(struct suspects *of, uint64_t deadline_ns)
+/*
+ * A damaged domain can have so many suspects that they would take minutes. Those that are left
+ * at `limit_ns` stay marked.
+ */
+static void for_each_suspect(struct suspects *of, uint64_t deadline_ns, uint64_t limit_ns)
 {
     const struct tni_segment *s = &of->domain->segment;
     const struct tni_geometry *g = &s->geometry;
@@ -257,8 +263,13 @@ static void for_each_suspect(struct suspects *of, uint64_t deadline_ns)
                 tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
                 if (tni_geometry_has_block(g, block.id))
                     add(of, block);
-                if (of->count == MOST_SUSPECTS)
-                    repair_suspects(of, deadline_ns);
+                if (of->count < MOST_SUSPECTS)
+                    continue;
+                repair_suspects(of, deadline_ns);
+                if (tni_os_now_ns() >= limit_ns) {
+                    of->is_cut = true;
+                    return;
+                }
             }
         }
     }
@@ -274,8 +285,10 @@ static uint32_t recount_blocks(struct tn_domain *d, uint64_t deadline_ns)
     if (added == atomic_load(&h->suspects_done))
         return 0;
     struct suspects of = {.domain = d, .thread = tni_thread_enter(d)};
-    for_each_suspect(&of, TNI_MIN(deadline_ns, tni_os_now_ns() + PATIENCE_NS));
+    uint64_t now_ns = tni_os_now_ns();
+    for_each_suspect(&of, TNI_MIN(deadline_ns, now_ns + PATIENCE_NS), now_ns + MOST_NS);
     tni_thread_leave(of.thread);
+    of.left += of.is_cut;
     if (of.left == 0)
         atomic_store(&h->suspects_done, added);
     TNI_KILL_POINT("recount_suspects_done");
@@ -304,5 +317,7 @@ int tni_recount_suspects(struct tn_domain *d, uint64_t deadline_ns)
         return status;
     return tni_fail(
         TN_ERR_TIMED_OUT,
-        "%u blocks could not be recounted yet, because live threads are changing them", left);
+        "%u blocks or more could not be recounted yet, because live threads are changing them, "
+        "or because there are too many for one call",
+        left);
 }

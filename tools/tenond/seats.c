@@ -159,6 +159,8 @@ void tenond_note_members(struct tenond_domain *d)
 
 void tenond_scan(struct tenond *t, struct tenond_domain *d)
 {
+    if (!tenond_makes_sense(d))
+        return; /* tenond_domains_due() drops the domain */
     for (uint32_t seat = 0; seat < tenond_segment(d)->geometry.seats; seat++) {
         /*
          * A process that died while it took a seat may have left that seat above the limit,
