@@ -64,7 +64,7 @@ static void push_and_pop(tn_domain *domain)
 
     /* show: tn_queue_end */
     must(tn_queue_end(queue)); /* what is in the queue can still be popped */
-    assert(tn_queue_push(queue, &frame, 0, TN_NOW) == TN_ERR_CLOSED);
+    assert(tn_queue_push(queue, &batch[0], 0, TN_NOW) == TN_ERR_CLOSED);
     assert(tn_queue_pop(queue, TN_FOREVER, &message) == TN_ERR_CLOSED);
     /* end */
     tn_object_close(queue);

@@ -149,7 +149,8 @@ static void take_role(struct tni_queue *q, uint32_t role)
 
 int tni_queue_begin(struct tni_queue *q, uint32_t role)
 {
-    int status = tni_object_check(&q->handle, TNI_OBJECT_QUEUE);
+    /* `q` may be NULL, so it is cast: the handle is its first member. */
+    int status = tni_object_check((const struct tn_object *)q, TNI_OBJECT_QUEUE);
     if (TNI_LIKELY(status == 0) &&
         TNI_UNLIKELY((atomic_load_explicit(q->handle.roles, memory_order_relaxed) & role) == 0))
         take_role(q, role);

@@ -43,10 +43,18 @@ static inline void join(uint32_t objects)
 
 static inline void finish(void)
 {
+    enum { MOST = 256 };
+    struct tn_object *left[MOST], **on = tni_object_part(domain)->handles_on;
+    uint32_t count = 0;
+    for (uint32_t i = 0; on != NULL && i < domain->segment.geometry.objects; i++)
+        for (struct tn_object *h = on[i]; h != NULL && count < MOST; h = h->next_same)
+            left[count++] = h;
     tni_process_begin_leave(domain);
     tni_object_fini(domain);
     tni_ref_close(domain);
     tni_process_leave(domain);
+    while (count > 0)
+        tn_object_close(left[--count]);
     tni_process_unkeep(domain);
     munmap(board, sizeof *board);
 }

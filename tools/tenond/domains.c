@@ -57,24 +57,6 @@ void tenond_linger(struct tenond_domain *d)
     tenond_note_members(d);
 }
 
-/* Our own seat: while we live, no other process changes it. */
-static bool has_our_seat(const struct tenond_domain *d)
-{
-    const struct tn_domain *domain = d->domain;
-    return atomic_load(&domain->me->word) == tni_process_word(domain) &&
-           (atomic_load(&domain->me->flags) & TNI_SEAT_MANAGER) != 0;
-}
-
-bool tenond_makes_sense(const struct tenond_domain *d)
-{
-    const struct tni_segment *s = tenond_segment(d);
-    const struct tni_header *h = s->header;
-    return !d->is_broken && has_our_seat(d) && h->magic == TNI_MAGIC &&
-           h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
-           h->objects == s->geometry.objects && h->tickets == s->geometry.tickets &&
-           h->arena_inode == s->arena_inode && memchr(h->name, 0, sizeof h->name) != NULL;
-}
-
 /* ---- files of domains that have ended ---------------------------------------------------- */
 
 static void log_removed(const char *path, int status, void *context)

@@ -149,6 +149,24 @@ static void recount(struct tenond_domain *d)
     d->retry_ns = TNI_MIN(d->retry_ns, d->patient_ns);
 }
 
+/* Our own seat: while we live, no other process changes it. */
+static bool has_our_seat(const struct tenond_domain *d)
+{
+    const struct tn_domain *domain = d->domain;
+    return atomic_load(&domain->me->word) == tni_process_word(domain) &&
+           (atomic_load(&domain->me->flags) & TNI_SEAT_MANAGER) != 0;
+}
+
+bool tenond_makes_sense(const struct tenond_domain *d)
+{
+    const struct tni_segment *s = tenond_segment(d);
+    const struct tni_header *h = s->header;
+    return !d->is_broken && has_our_seat(d) && h->magic == TNI_MAGIC &&
+           h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
+           h->objects == s->geometry.objects && h->tickets == s->geometry.tickets &&
+           h->arena_inode == s->arena_inode && memchr(h->name, 0, sizeof h->name) != NULL;
+}
+
 void tenond_note_members(struct tenond_domain *d)
 {
     if (tni_process_count(tenond_segment(d)) != 0)

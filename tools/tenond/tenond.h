@@ -208,8 +208,6 @@ struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
  * @return whether tenond_drop() may follow
  */
 bool tenond_give_up(const struct tenond *tenond, const struct tenond_domain *domain);
-/** Whether the domain's shared data still are what they were when we joined. */
-bool tenond_makes_sense(const struct tenond_domain *domain);
 /** Leave the domain and free what we have of it. */
 void tenond_drop(struct tenond *tenond, struct tenond_domain *domain);
 /** Keep a domain without members for a moment more: a process is about to join. */
@@ -221,6 +219,8 @@ uint64_t tenond_collect_due(struct tenond *tenond, uint64_t now_ns);
 
 /* ---- seats.c ----------------------------------------------------------------------------- */
 
+/** Whether the domain's shared data still are what they were when we joined. */
+bool tenond_makes_sense(const struct tenond_domain *domain);
 /** Compare each seat of the domain with what tenond knows, and reclaim dead processes. */
 void tenond_scan(struct tenond *tenond, struct tenond_domain *domain);
 /** The same in every domain, after the bell rang. */
