@@ -85,11 +85,15 @@ void __wrap_argp_usage(const struct argp_state *state)
     end_usage();
 }
 
-/* --version, and --help of the command, end the process. */
+static bool is_running; /* whether main() of the command runs */
+
+/* --version, and --help of the command, end the process. The fuzzer ends it by exit(), too. */
+void __real_exit(int code) __attribute__((noreturn));
 void __wrap_exit(int code) __attribute__((noreturn));
 void __wrap_exit(int code)
 {
-    (void)code;
+    if (!is_running)
+        __real_exit(code);
     end_usage();
 }
 
@@ -327,9 +331,11 @@ static void take_arguments(struct fuzz_input *in, const char *name, struct comma
 
 static void run(struct command_line *line, bool is_tenond)
 {
+    is_running = true;
     if (setjmp(usage) == 0)
         (void)(is_tenond ? tenond_main(line->argc, line->argv)
                          : tenon_main(line->argc, line->argv));
+    is_running = false;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
