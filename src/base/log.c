@@ -77,26 +77,29 @@ void tni_log(int level, const char *format, ...)
     va_end(arguments);
 }
 
-bool tni_log_is_written(int level)
+/* The writer, while the program has set no function. */
+static tni_log_writer *writer_in_place(int level)
 {
     bool has_function = atomic_load_explicit(&current, memory_order_relaxed) != NULL;
-    return !has_function && writer_of(level) != NULL;
+    return has_function ? NULL : writer_of(level);
 }
+
+bool tni_log_is_written(int level) { return writer_in_place(level) != NULL; }
 
 void tni_log_written(int level, const char *format, ...)
 {
-    if (!tni_log_is_written(level) || is_logging)
+    tni_log_writer *writer = writer_in_place(level);
+    if (writer == NULL || is_logging)
         return;
     va_list arguments;
     va_start(arguments, format);
-    hand_over_list(writer_of(level), NULL, level, format, arguments);
+    hand_over_list(writer, NULL, level, format, arguments);
     va_end(arguments);
 }
 
 void tni_log_failure(const char *status_name, const char *sentence)
 {
-    bool has_function = atomic_load_explicit(&current, memory_order_relaxed) != NULL;
-    tni_log_writer *writer = has_function ? NULL : writer_of(TNI_LOG_DEBUG);
+    tni_log_writer *writer = writer_in_place(TNI_LOG_DEBUG);
     if (writer == NULL || is_logging)
         return;
     int saved_errno = errno;

@@ -52,6 +52,8 @@ static int pop(struct pop *p, uint64_t deadline_ns)
     int status = tni_queue_begin(q, TN_CONSUMER);
     if (TNI_UNLIKELY(status != 0))
         return status;
+    if (q == NULL)
+        __builtin_unreachable(); /* NULL is an error of tni_queue_begin() */
     if (TNI_UNLIKELY(p->wanted.tensor != NULL && q->policy == TN_QUEUE_LEASE))
         return tni_fail(TN_ERR_INVALID,
                         "the queue " TNI_TITLE_FORMAT

@@ -101,7 +101,7 @@ int tni_manager_talk(int socket_fd, const struct tni_inquiry *inquiry, uint64_t 
                              inquiry->fds, inquiry->fd_count);
     if (status == 0)
         status = receive_reply(socket_fd, deadline_ns, &reply, got_fds, &got_count);
-    bool has_fds = status == 0 && reply.status == 0 && wanted_fds > 0;
+    bool has_fds = status == 0 && reply.status == 0 && wanted_fds > 0 && ret_fds != NULL;
     if (has_fds && got_count != wanted_fds)
         status = tni_fail(TN_ERR_MANAGER, "tenond answered with %u descriptors, not %u",
                           got_count, wanted_fds);
