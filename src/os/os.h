@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * os: the contract with the operating system, and the only room that makes system calls. A port
- * to another system implements the functions of this header and of the four that it includes:
+ * to another system implements the functions of this header and of the five that it includes:
  *
  *   os/memory.h   memory objects, mappings, named memory
  *   os/process.h  identity of processes, witnesses, fork, exec, children
  *   os/channel.h  pipes, sockets, bells, timers, loops over descriptors
  *   os/folder.h   the runtime folder, its lock files, the search for memory objects
+ *   os/thread.h   threads of this process, mutexes, condition variables
  *
  * Every implementation keeps these rules; a function's comment says only what is beyond them.
  *
@@ -51,6 +52,7 @@
 #include "os/folder.h"
 #include "os/memory.h"
 #include "os/process.h"
+#include "os/thread.h"
 
 /* ---- time -------------------------------------------------------------------------------- */
 

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * choose: which ready task begins, as which variant, and on which slots.
+ *
+ * The first task of each lane that is not blocked comes into question. User priority decides
+ * first. Then come tasks that lead to a resource with little to do, so that a scarce resource
+ * is kept busy. Then the key of the task decides.
+ */
+#include <stdlib.h>
+
+#include "plan/lane.h"
+
+enum { PRIORITY_SHIFT = 48, LOW_WATER = 2, MOST_RUNNING = 256, BATCH_NS = 50 * 1000 };
+
+/* ---- which lane -------------------------------------------------------------------------- */
+
+/* Whether a resource has fewer ready tasks than twice what it can run. */
+static bool is_hungry(const struct tni_plan *plan, uint32_t pool_mask)
+{
+    for (uint32_t rest = pool_mask; rest != 0; rest &= rest - 1) {
+        uint32_t i = tni_low_bit(rest);
+        const struct tni_pool *pool = &plan->pools.pools[i];
+        uint64_t units = pool->has_slots ? pool->slot_count : pool->total / TNI_UNIT;
+        if (plan->ready_of_pool[i] < LOW_WATER * TNI_MAX(units, 1))
+            return true;
+    }
+    return false;
+}
+
+/* What decides between lanes: the smaller pair comes first. */
+struct rank {
+    uint64_t priority; /* of the user, then whether it feeds a hungry resource */
+    const struct tni_task *head;
+};
+
+static struct rank rank_lane(const struct tni_plan *plan, const struct tni_lane *lane)
+{
+    const struct tni_task *head = tni_lane_head(lane);
+    bool feeds = lane->feeds != 0 && is_hungry(plan, lane->feeds);
+    return (struct rank){(head->key >> PRIORITY_SHIFT) << 1 | !feeds, head};
+}
+
+static bool rank_precedes(const struct rank *a, const struct rank *b)
+{
+    return a->priority != b->priority ? a->priority < b->priority
+                                      : tni_task_precedes(a->head, b->head);
+}
+
+/* ---- when resources become free ---------------------------------------------------------- */
+
+struct end {
+    uint64_t ns, amount;
+};
+
+static int compare_ends(const void *a, const void *b)
+{
+    const struct end *x = a, *y = b;
+    return x->ns < y->ns ? -1 : x->ns > y->ns;
+}
+
+/* When `amount` of a sum is free, if running tasks end as expected. TNI_FOREVER: not known. */
+static uint64_t sum_free_ns(const struct tni_plan *plan, uint32_t pool, uint64_t amount)
+{
+    struct end ends[MOST_RUNNING];
+    uint32_t count = 0;
+    uint64_t room = plan->pools.pools[pool].free;
+    for (const struct tni_running *r = plan->running.next; r != &plan->running; r = r->next) {
+        const struct tni_request *request = &r->signature->variants[r->variant].request;
+        for (uint32_t i = 0; i < request->count && (r->held_mask >> pool & 1) != 0; i++)
+            if (request->needs[i].pool == pool && r->ends_ns != 0 && count < MOST_RUNNING)
+                ends[count++] = (struct end){r->ends_ns, request->needs[i].amount};
+    }
+    qsort(ends, count, sizeof ends[0], compare_ends);
+    for (uint32_t i = 0; i < count && room < amount; i++) {
+        room += ends[i].amount;
+        if (room >= amount)
+            return ends[i].ns;
+    }
+    return room >= amount ? 0 : TNI_FOREVER;
+}
+
+/* When a request can be met, if running tasks end as expected. TNI_FOREVER: not known. */
+static uint64_t free_ns(const struct tni_plan *plan, const struct tni_request *request)
+{
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < request->count; i++) {
+        const struct tni_need *need = &request->needs[i];
+        const struct tni_pool *pool = &plan->pools.pools[need->pool];
+        uint64_t ns = pool->has_slots ? tni_pool_slots_free_ns(pool, need->amount)
+                                      : sum_free_ns(plan, need->pool, need->amount);
+        last = TNI_MAX(last, ns);
+    }
+    return last;
+}
+
+/* ---- which variant ----------------------------------------------------------------------- */
+
+/* How many tasks of this request can run at a time. */
+static uint64_t parallel(const struct tni_plan *plan, const struct tni_request *request)
+{
+    uint64_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < request->count; i++)
+        least = TNI_MIN(least, plan->pools.pools[request->needs[i].pool].total /
+                                   request->needs[i].amount);
+    return TNI_MAX(least, 1);
+}
+
+/*
+ * Whether it is better to wait for another variant: it would have done all tasks of the lane
+ * before this task ended as variant `v`.
+ */
+static bool is_worth_waiting(const struct tni_plan *plan, const struct tni_lane *lane,
+                             uint64_t now_ns, uint32_t v)
+{
+    const struct tni_task *head = tni_lane_head(lane);
+    uint64_t own_ns = tni_task_time(head, v);
+    for (uint32_t w = 0; w < lane->signature->variant_count && own_ns != 0; w++) {
+        const struct tni_request *request = &lane->signature->variants[w].request;
+        uint64_t other_ns = head->kind->mean_ns[w];
+        if (w == v || other_ns == 0)
+            continue;
+        uint64_t from_ns = free_ns(plan, request);
+        if (from_ns == TNI_FOREVER)
+            continue;
+        uint64_t side_by_side = parallel(plan, request);
+        uint64_t rounds = (lane->count + side_by_side - 1) / side_by_side;
+        if (TNI_MAX(from_ns, now_ns) + rounds * other_ns < now_ns + own_ns)
+            return true;
+    }
+    return false;
+}
+
+static struct tni_pick pick_of(const struct tni_lane *lane, uint64_t now_ns, uint32_t v)
+{
+    return (struct tni_pick){.lane = lane,
+                             .near = lane->near,
+                             .now_ns = now_ns,
+                             .run_ns = tni_task_time(tni_lane_head(lane), v)};
+}
+
+/*
+ * Whether the slot that made the largest input is busy, and waiting for it ends the task not
+ * much later than another slot would.
+ */
+static bool is_worth_its_slot(const struct tni_plan *plan, const struct tni_lane *lane,
+                              uint32_t v, uint64_t now_ns)
+{
+    if (lane->near.pool == TNI_NO_SLOT.pool)
+        return false;
+    const struct tni_slot *slot = &plan->pools.pools[lane->near.pool].slots[lane->near.slot];
+    double run_ns = (double)tni_task_time(tni_lane_head(lane), v);
+    if (slot->free == TNI_UNIT || slot->ends_ns == TNI_FOREVER || run_ns == 0)
+        return false;
+    double waits_ns = slot->ends_ns > now_ns ? (double)(slot->ends_ns - now_ns) : 0;
+    return waits_ns + run_ns <= (1 + plan->skew) * run_ns;
+}
+
+/* @return the variant as which the first task of the lane can begin now, or UINT32_MAX */
+static uint32_t find_variant(const struct tni_plan *plan, const struct tni_lane *lane,
+                             uint64_t now_ns)
+{
+    const struct tni_signature *signature = lane->signature;
+    const struct tni_task *head = tni_lane_head(lane);
+    uint32_t best = UINT32_MAX;
+    for (uint32_t v = 0; v < signature->variant_count; v++) {
+        struct tni_pick pick = pick_of(lane, now_ns, v);
+        bool is_slower =
+            best != UINT32_MAX && (tni_task_time(head, v) == 0 ||
+                                   tni_task_time(head, v) >= tni_task_time(head, best));
+        if (!is_slower &&
+            tni_pools_can_take(&plan->pools, &signature->variants[v].request, &pick))
+            best = v;
+    }
+    if (best == UINT32_MAX || is_worth_its_slot(plan, lane, best, now_ns) ||
+        (signature->variant_count > 1 && is_worth_waiting(plan, lane, now_ns, best)))
+        return UINT32_MAX;
+    return best;
+}
+
+/* ---- reservations ------------------------------------------------------------------------ */
+
+/* A lane has been overtaken often: keep for it what its first task needs. */
+static void reserve(struct tni_plan *plan, struct tni_lane *lane)
+{
+    const struct tni_request *request = &lane->signature->variants[0].request;
+    if (!tni_pools_reserve(&plan->pools, request, lane))
+        return;
+    uint64_t from_ns = free_ns(plan, request);
+    for (uint32_t i = 0; i < request->count; i++)
+        plan->pools.pools[request->needs[i].pool].reserved_from_ns =
+            from_ns == TNI_FOREVER ? 0 : from_ns;
+}
+
+/* Count that a task of `chosen` begins before the first tasks of blocked lanes. */
+static void count_skips(struct tni_plan *plan, const struct tni_lane *chosen,
+                        const struct rank *rank)
+{
+    for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
+        if (!lane->is_blocked || lane == chosen ||
+            (lane->signature->pool_mask & chosen->signature->pool_mask) == 0)
+            continue;
+        struct rank other = rank_lane(plan, lane);
+        if (rank_precedes(&other, rank) && ++lane->skipped >= plan->skips)
+            reserve(plan, lane);
+    }
+}
+
+/* ---- the choice -------------------------------------------------------------------------- */
+
+/* How many tasks of the lane may run one after the other on what the first one gets. */
+static uint32_t batch_of(const struct tni_plan *plan, const struct tni_lane *lane,
+                         uint32_t most)
+{
+    const struct tni_task *head = tni_lane_head(lane);
+    uint64_t run_ns = tni_task_time(head, 0);
+    if (!lane->signature->is_batch || run_ns == 0)
+        return 1;
+    uint64_t side_by_side = parallel(plan, &lane->signature->variants[0].request);
+    uint64_t fair = lane->count / (2 * side_by_side) + 1;
+    return (uint32_t)TNI_MAX(TNI_MIN(TNI_MIN(fair, most), BATCH_NS / run_ns), 1);
+}
+
+static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant,
+                  uint64_t now_ns, struct tni_running *ret)
+{
+    struct tni_pick pick = pick_of(lane, now_ns, variant);
+    const struct tni_variant *its = &lane->signature->variants[variant];
+    tni_pools_take(&plan->pools, &its->request, &pick, ret->slots);
+    ret->signature = lane->signature;
+    ret->variant = variant;
+    ret->began_ns = now_ns;
+    ret->ends_ns = pick.run_ns != 0 ? now_ns + pick.run_ns : 0;
+    ret->held_mask = its->pool_mask;
+    ret->prev = plan->running.prev;
+    ret->next = &plan->running;
+    ret->prev->next = ret->next->prev = ret;
+    lane->skipped = 0;
+    tni_ready_unreserve(plan, lane);
+}
+
+bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
+                   struct tni_running *ret, struct tni_chain *ret_tasks)
+{
+    struct tni_lane *best = NULL;
+    struct rank best_rank = {0};
+    uint32_t best_variant = 0;
+    for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
+        if (lane->is_blocked)
+            continue;
+        struct rank rank = rank_lane(plan, lane);
+        if (best != NULL && !rank_precedes(&rank, &best_rank))
+            continue;
+        uint32_t variant = find_variant(plan, lane, now_ns);
+        lane->is_blocked = variant == UINT32_MAX;
+        if (lane->is_blocked)
+            continue;
+        best = lane;
+        best_rank = rank;
+        best_variant = variant;
+    }
+    if (best == NULL)
+        return false;
+    uint32_t count = batch_of(plan, best, most);
+    begin(plan, best, best_variant, now_ns, ret);
+    count_skips(plan, best, &best_rank);
+    while (count-- > 0) {
+        struct tni_task *task = tni_ready_pop(plan, best);
+        task->variant = (uint8_t)best_variant;
+        atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);
+        tni_chain_append(ret_tasks, task);
+    }
+    tni_ready_set_best(plan);
+    return true;
+}
+
+bool tni_plan_can_start(const struct tni_plan *plan, uint64_t now_ns)
+{
+    for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
+        if (!lane->is_blocked && find_variant(plan, lane, now_ns) != UINT32_MAX)
+            return true;
+    return false;
+}

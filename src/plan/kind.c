@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kind: tasks that have the same functions and requests; and what is learned about their time.
+ */
+#include <stdlib.h>
+
+#include "plan/lane.h"
+
+static int read_variants(const struct tni_plan *plan, const struct tni_kind_options *options,
+                         struct tni_signature *ret)
+{
+    ret->variant_count = options->variant_count;
+    for (uint32_t i = 0; i < options->variant_count; i++) {
+        struct tni_variant *variant = &ret->variants[i];
+        int status = tni_request_read(&plan->pools, options->requests[i], &variant->request);
+        if (status != 0)
+            return status;
+        variant->pool_mask = tni_request_mask(&variant->request);
+        variant->slot_count = tni_request_slots(&plan->pools, &variant->request);
+        ret->pool_mask |= variant->pool_mask;
+    }
+    const struct tni_variant *first = &ret->variants[0];
+    ret->is_batch = ret->variant_count == 1 && first->slot_count == 0 &&
+                    (first->pool_mask >> TNI_THREADS & 1) == 0;
+    return 0;
+}
+
+static bool is_same(const struct tni_signature *a, const struct tni_signature *b)
+{
+    if (a->variant_count != b->variant_count)
+        return false;
+    for (uint32_t i = 0; i < a->variant_count; i++)
+        if (!tni_request_is_same(&a->variants[i].request, &b->variants[i].request))
+            return false;
+    return true;
+}
+
+/* Find the signature of these variants, or make it, with its first lane. */
+static struct tni_signature *find_signature(struct tni_plan *plan,
+                                            const struct tni_signature *wanted)
+{
+    struct tni_signature *found = plan->signatures;
+    while (found != NULL && !is_same(found, wanted))
+        found = found->next;
+    if (found != NULL)
+        return found;
+    found = malloc(sizeof *found);
+    struct tni_lane *lane = calloc(1, sizeof *lane);
+    if (found == NULL || lane == NULL) {
+        free(found);
+        free(lane);
+        return NULL;
+    }
+    *found = *wanted;
+    lane->signature = found;
+    lane->near = TNI_NO_SLOT;
+    found->lanes = lane;
+    found->next = plan->signatures;
+    plan->signatures = found;
+    return found;
+}
+
+static int read_affinity(const struct tni_plan *plan, const char *text, uint32_t pool_mask,
+                         uint32_t *ret_mask)
+{
+    uint32_t mask = 0;
+    while (text != NULL && *(text += strspn(text, ", ")) != '\0') {
+        size_t len = strcspn(text, ", ");
+        uint32_t pool = tni_pools_find(&plan->pools, text, len);
+        if (pool == UINT32_MAX || (pool_mask >> pool & 1) == 0)
+            return tni_fail(TN_ERR_INVALID,
+                            "affinity names %.*s, which the kind of task does not request",
+                            (int)TNI_MIN(len, 40), text);
+        if (!plan->pools.pools[pool].has_slots)
+            return tni_fail(TN_ERR_INVALID, "affinity names %s, which has no slots",
+                            plan->pools.pools[pool].name);
+        mask |= 1u << pool;
+        text += len;
+    }
+    *ret_mask = mask;
+    return 0;
+}
+
+int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *options,
+                      struct tn_kind **ret_kind)
+{
+    struct tni_signature wanted = {0};
+    uint32_t affinity_mask = 0;
+    if (options->variant_count == 0 || options->variant_count > TNI_VARIANTS)
+        return tni_fail(TN_ERR_INVALID, "a kind of task has %u variants: it has 1 to %d",
+                        options->variant_count, TNI_VARIANTS);
+    int status = read_variants(plan, options, &wanted);
+    if (status == 0)
+        status = read_affinity(plan, options->affinity, wanted.pool_mask, &affinity_mask);
+    if (status != 0)
+        return status;
+    struct tni_signature *signature = find_signature(plan, &wanted);
+    struct tn_kind *kind = calloc(1, sizeof *kind);
+    char *name = strdup(options->name != NULL ? options->name : "task");
+    if (signature == NULL || kind == NULL || name == NULL) {
+        free(kind);
+        free(name);
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a kind of task");
+    }
+    kind->name = name;
+    kind->signature = signature;
+    kind->affinity_mask = affinity_mask;
+    kind->attempts = options->attempts;
+    kind->flags = options->flags;
+    for (uint32_t i = 0; i < options->variant_count; i++) {
+        kind->run[i] = options->run[i];
+        kind->mean_ns[i] = options->run_ns[i];
+    }
+    kind->next = plan->kinds;
+    plan->kinds = kind;
+    *ret_kind = kind;
+    return 0;
+}
+
+void tni_kinds_fini(struct tni_plan *plan)
+{
+    while (plan->kinds != NULL) {
+        struct tn_kind *kind = plan->kinds;
+        plan->kinds = kind->next;
+        free(kind->name);
+        free(kind);
+    }
+    while (plan->signatures != NULL) {
+        struct tni_signature *signature = plan->signatures;
+        plan->signatures = signature->next;
+        while (signature->lanes != NULL) {
+            struct tni_lane *lane = signature->lanes;
+            signature->lanes = lane->next;
+            free(lane);
+        }
+        free(signature);
+    }
+}
+
+void tni_kind_learn(struct tn_kind *kind, uint32_t variant, uint64_t took_ns, uint32_t count)
+{
+    enum { WEIGHT = 8 };
+    uint64_t sample = TNI_MAX(took_ns / count, 1), *mean = &kind->mean_ns[variant];
+    if (*mean == 0)
+        *mean = sample;
+    else
+        *mean = TNI_MAX((*mean * (WEIGHT - 1) + sample) / WEIGHT, 1);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lane: ready tasks that need the same, in order. Private to the room plan. */
+#ifndef TNI_PLAN_LANE_H
+#define TNI_PLAN_LANE_H
+
+#include "plan/plan.h"
+
+/*
+ * A lane has a signature, the resources that its tasks feed, and the slot that made their
+ * inputs. If the first task of a lane cannot begin, none of the lane can, and other lanes go
+ * on.
+ */
+struct tni_lane {
+    struct tni_signature *signature;
+    uint32_t feeds;
+    struct tni_slot_ref near;
+    struct tni_chain sorted; /* tasks that came in their order */
+    struct tni_task *heap;   /* the others: a pairing heap, by `child` and `next` */
+    uint32_t count;
+    uint32_t skipped;      /* how often a later task that needs the same pools began */
+    bool is_blocked;       /* the first task cannot begin until something is given back */
+    struct tni_lane *next; /* of the signature */
+    struct tni_lane *prev_active, *next_active;
+};
+
+/** The first task; the lane is not empty. */
+struct tni_task *tni_lane_head(const struct tni_lane *lane);
+void tni_lane_push(struct tni_lane *lane, struct tni_task *task);
+struct tni_task *tni_lane_pop(struct tni_lane *lane);
+
+/** Whether `a` comes before `b`. */
+static inline bool tni_task_precedes(const struct tni_task *a, const struct tni_task *b)
+{
+    return a->key != b->key ? a->key < b->key : a->id < b->id;
+}
+
+/* ---- the lanes of a plan (ready.c) ------------------------------------------------------- */
+
+struct tni_task *tni_ready_pop(struct tni_plan *plan, struct tni_lane *lane);
+/** Let the lanes that need one of the pools try again. */
+void tni_ready_unblock(struct tni_plan *plan, uint32_t pool_mask);
+/** Drop the reservation of a lane, if there is one. */
+void tni_ready_unreserve(struct tni_plan *plan, struct tni_lane *lane);
+/** Set best_key. */
+void tni_ready_set_best(struct tni_plan *plan);
+
+/* ---- kinds (kind.c) ---------------------------------------------------------------------- */
+
+void tni_kinds_fini(struct tni_plan *plan);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan: decides which task runs next, and with which resources. It has no thread, no lock and
+ * no clock: the room above calls it under one lock, and says what time it is. So the same code
+ * decides in real time and in virtual time.
+ */
+#ifndef TNI_PLAN_H
+#define TNI_PLAN_H
+
+#include "plan/resource.h"
+
+/* ---- kinds ------------------------------------------------------------------------------- */
+
+enum { TNI_VARIANTS = 4 }; /* most ways to run one kind of task */
+
+/* The requests of a kind. Kinds with the same requests have the same signature. */
+struct tni_signature {
+    uint32_t variant_count;
+    struct tni_variant {
+        struct tni_request request;
+        uint32_t pool_mask, slot_count;
+    } variants[TNI_VARIANTS];
+    uint32_t pool_mask;     /* of all variants */
+    bool is_batch;          /* one variant, without slots: several tasks may run on one grant */
+    struct tni_lane *lanes; /* owned */
+    struct tni_signature *next;
+};
+
+/* Tasks that have the same functions and requests, and take about the same time. */
+struct tn_kind {
+    char *name; /* owned */
+    struct tni_signature *signature;
+    void (*run[TNI_VARIANTS])(void); /* the room above casts them */
+    uint64_t mean_ns[TNI_VARIANTS];  /* a moving average; 0: not known */
+    uint32_t affinity_mask;          /* pools */
+    uint32_t attempts, flags;
+    struct tn_kind *next;
+};
+
+/* ---- tasks ------------------------------------------------------------------------------- */
+
+enum {
+    TNI_TASK_WAITING, /* for inputs */
+    TNI_TASK_READY,
+    TNI_TASK_RUNNING,
+    TNI_TASK_PENDING, /* its function returned, and the task has not ended */
+    TNI_TASK_ENDED
+};
+
+struct tni_task {
+    _Atomic uint32_t waits; /* inputs that have not ended */
+    uint32_t id;            /* in its graph */
+    uint64_t key;           /* smaller runs first: 16 bits of priority, 48 of order */
+    struct tn_kind *kind;
+    void *context;
+    struct tni_graph *graph;
+    const uint32_t *successors;     /* tasks of the same list */
+    struct tni_edge *_Atomic later; /* tasks of later lists; TNI_EDGES_CLOSED once it ended */
+    uint32_t successor_count;
+    uint8_t attempt;     /* from 1, once it began */
+    bool is_ended_early; /* tn_task_end() was called before its function returned */
+    _Atomic uint8_t state;
+    uint8_t variant;
+    struct tni_task *next, *child; /* in a lane or in a list */
+    uint64_t bytes, run_ns;        /* 0: not known */
+    uint64_t near_bytes;           /* of the largest input that was made on a slot */
+    struct tni_slot_ref near;      /* where it was made */
+    struct tni_slot_ref made_on;   /* the slot of this task, once it ended */
+    int32_t status;                /* once it ended */
+    _Atomic uint32_t cause;        /* 1 + the id of the task that failed first; 0: none */
+    uint32_t feeds;                /* pools, not built in, that tasks after it request */
+    struct tni_pool *wide_in;      /* whose wide_count counts it; or NULL */
+    struct tni_running *running;   /* while it is PENDING */
+};
+
+struct tni_edge {
+    struct tni_edge *next;
+    struct tni_task *task;
+};
+#define TNI_EDGES_CLOSED ((struct tni_edge *)1)
+
+/* A chain of tasks by their `next`. */
+struct tni_chain {
+    struct tni_task *first, *last;
+};
+
+enum { TNI_CHUNKS = 25, TNI_FIRST_CHUNK_LOG2 = 5, TNI_TASKS_LOG2 = 29 };
+
+/* Tasks and the order between them. Chunk k has 2^(k + 5) tasks, so that tasks never move. */
+struct tni_graph {
+    struct tni_task *_Atomic chunks[TNI_CHUNKS];
+    _Atomic uint32_t count;
+    _Atomic uint64_t unended;
+    _Atomic bool is_cancelled;
+    struct tni_block *blocks; /* owned: what the tasks point to */
+};
+
+/* A list of tasks to add, checked by tni_graph_add(). */
+struct tni_task_list {
+    uint32_t count;
+    const struct tni_new_task {
+        struct tn_kind *kind;
+        void *context;
+        int32_t priority;
+        uint64_t bytes, run_ns;
+    } * tasks;
+    const uint64_t *input_ends, *inputs; /* as in tn_task_list */
+};
+
+enum { TNI_PRIORITY_MOST = 32767 };
+#define TNI_INPUT_IN_LIST (UINT64_C(1) << 63)
+
+/* How tasks of one priority are ordered. */
+enum {
+    TNI_ORDER_AUTO,  /* RANK if the time of each task of the list is known, else DEPTH */
+    TNI_ORDER_DEPTH, /* depth first: what is begun is finished, and its memory released */
+    TNI_ORDER_RANK   /* what has the longest way to the end first */
+};
+
+static inline struct tni_task *tni_graph_task(const struct tni_graph *graph, uint32_t id)
+{
+    uint32_t at = id + (1u << TNI_FIRST_CHUNK_LOG2);
+    uint32_t log2 = 31u - (uint32_t)__builtin_clz(at);
+    /* This acquire pairs with the release in tni_graph_add(). */
+    struct tni_task *chunk =
+        atomic_load_explicit(&graph->chunks[log2 - TNI_FIRST_CHUNK_LOG2], memory_order_acquire);
+    return chunk + (at - (1u << log2));
+}
+
+void tni_graph_init(struct tni_graph *graph);
+void tni_graph_fini(struct tni_graph *graph);
+
+struct tni_plan;
+struct tni_added {
+    uint32_t first; /* the id of the first task of the list */
+    uint32_t ended; /* tasks of it that ended at once, because an input had failed */
+};
+/**
+ * Add tasks. The caller gives the chain to tni_plan_push().
+ * @param ready  the tasks that wait for nothing are appended
+ * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY; the graph is unchanged on failure
+ */
+int tni_graph_add(struct tni_plan *plan, struct tni_graph *graph,
+                  const struct tni_task_list *list, struct tni_chain *ready,
+                  struct tni_added *ret_added);
+
+/**
+ * End a task: tell the tasks that wait for it. If it failed, the tasks that depend on it end,
+ * too. May be called without the lock.
+ * @param ready      the tasks that became ready are appended
+ * @param ret_ended  how many tasks ended, 1 or more
+ */
+void tni_task_end(struct tni_task *task, int status, struct tni_chain *ready,
+                  uint32_t *ret_ended);
+
+static inline void tni_chain_append(struct tni_chain *chain, struct tni_task *task)
+{
+    task->next = NULL;
+    if (chain->first == NULL)
+        chain->first = task;
+    else
+        chain->last->next = task;
+    chain->last = task;
+}
+
+static inline struct tni_task *tni_chain_take(struct tni_chain *chain)
+{
+    struct tni_task *task = chain->first;
+    if (task != NULL)
+        chain->first = task->next;
+    return task;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------- */
+
+/* Resources that are in use, by one task or by several in a row. */
+struct tni_running {
+    const struct tni_signature *signature;
+    uint32_t variant;
+    struct tni_slot_ref *slots; /* [the slots of the variant]; the caller's memory */
+    uint64_t began_ns, ends_ns; /* ends_ns is what is expected; 0: not known */
+    uint32_t held_mask;         /* pools; a task may give back its CPU early */
+    struct tni_running *prev, *next;
+};
+
+struct tni_plan {
+    struct tni_pools pools;
+    struct tni_signature *signatures;
+    struct tn_kind *kinds;
+    struct tni_running running; /* the head of a ring */
+    struct tni_lane *active;    /* lanes with tasks */
+    uint32_t order, slot_most;  /* slot_most: slots of all pools */
+    uint32_t skips;             /* after so many a lane gets a reservation */
+    double skew;                /* how much later a task may end for the slot of its input */
+    uint64_t order_next;        /* the order of the next list, for TNI_ORDER_DEPTH */
+    uint32_t ready_count;
+    uint32_t ready_of_pool[TNI_POOLS];
+    _Atomic uint64_t best_key; /* of the tasks that are ready; UINT64_MAX: none is */
+    double busy[TNI_POOLS];    /* amount times ns that were in use */
+};
+
+/* What a user may set; zero is the default. */
+struct tni_plan_options {
+    const char *resources; /* the text of tni_pools_init() */
+    uint32_t cpu_count;    /* where that text has no CPU */
+    uint32_t order;        /* TNI_ORDER_* */
+    uint32_t skips;
+    double skew;
+};
+
+int tni_plan_init(struct tni_plan *plan, const struct tni_plan_options *options);
+void tni_plan_fini(struct tni_plan *plan);
+
+/* A kind as a user describes it. */
+struct tni_kind_options {
+    const char *name;
+    uint32_t variant_count, attempts, flags;
+    const char *requests[TNI_VARIANTS]; /* as tni_request_read() */
+    uint64_t run_ns[TNI_VARIANTS];
+    void (*run[TNI_VARIANTS])(void);
+    const char *affinity; /* names of pools, parted by commas or spaces; NULL: none */
+};
+int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *options,
+                      struct tn_kind **ret_kind);
+
+/** Make tasks ready to be chosen. */
+void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready);
+
+/**
+ * Choose what runs next, and take its resources. The caller starts the tasks, in their order.
+ * @param most   how many tasks of a signature with is_batch may share the resources
+ * @param ret    its `slots` is set by the caller, with room for slot_most
+ * @return false: no task can begin now
+ */
+bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
+                   struct tni_running *ret, struct tni_chain *ret_tasks);
+/** Whether tni_plan_next() would find something. */
+bool tni_plan_can_start(const struct tni_plan *plan, uint64_t now_ns);
+/** Give back resources early. A pool that is not held is left out. */
+void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint32_t pool_mask,
+                        uint64_t now_ns);
+/** Give back what is still held, and forget the running task. */
+void tni_plan_end(struct tni_plan *plan, struct tni_running *running, uint64_t now_ns);
+
+/** Learn how long `count` tasks of a kind took in all. */
+void tni_kind_learn(struct tn_kind *kind, uint32_t variant, uint64_t took_ns, uint32_t count);
+/** How long a task is expected to run; 0: not known. */
+static inline uint64_t tni_task_time(const struct tni_task *task, uint32_t variant)
+{
+    return task->run_ns != 0 ? task->run_ns : task->kind->mean_ns[variant];
+}
+
+/** Tell the tasks that wait for a task where it was made. Called before tni_task_end(). */
+void tni_task_made_on(struct tni_task *task, struct tni_slot_ref slot);
+/** Take the ready tasks of a graph out of the lanes, and append them to the chain. */
+void tni_plan_remove(struct tni_plan *plan, const struct tni_graph *graph,
+                     struct tni_chain *ret_tasks);
+
+#endif

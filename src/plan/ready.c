@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ready: the lanes with ready tasks; puts tasks into them, and takes tasks out. */
+#include <stdlib.h>
+
+#include "plan/lane.h"
+
+static void activate(struct tni_plan *plan, struct tni_lane *lane)
+{
+    lane->prev_active = NULL;
+    lane->next_active = plan->active;
+    if (plan->active != NULL)
+        plan->active->prev_active = lane;
+    plan->active = lane;
+}
+
+static void deactivate(struct tni_plan *plan, struct tni_lane *lane)
+{
+    if (lane->prev_active != NULL)
+        lane->prev_active->next_active = lane->next_active;
+    else
+        plan->active = lane->next_active;
+    if (lane->next_active != NULL)
+        lane->next_active->prev_active = lane->prev_active;
+}
+
+static struct tni_lane *find_lane(struct tni_task *task)
+{
+    struct tni_signature *signature = task->kind->signature;
+    struct tni_lane *lane = signature->lanes;
+    for (; lane != NULL; lane = lane->next)
+        if (lane->feeds == task->feeds && lane->near.pool == task->near.pool &&
+            lane->near.slot == task->near.slot)
+            return lane;
+    lane = calloc(1, sizeof *lane);
+    if (lane == NULL)
+        return signature->lanes; /* the first one was made with the signature */
+    *lane = (struct tni_lane){.signature = signature,
+                              .feeds = task->feeds,
+                              .near = task->near,
+                              .next = signature->lanes->next};
+    signature->lanes->next = lane;
+    return lane;
+}
+
+/* Count a ready task, for each pool that is not built in too. @param by  1 or -1 */
+static void count_ready(struct tni_plan *plan, uint32_t pool_mask, int32_t by)
+{
+    plan->ready_count += (uint32_t)by;
+    for (uint32_t rest = pool_mask & ~(uint32_t)TNI_BUILT_IN_MASK; rest != 0; rest &= rest - 1)
+        plan->ready_of_pool[tni_low_bit(rest)] += (uint32_t)by;
+}
+
+void tni_ready_set_best(struct tni_plan *plan)
+{
+    uint64_t best = UINT64_MAX;
+    for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
+        best = TNI_MIN(best, tni_lane_head(lane)->key);
+    atomic_store_explicit(&plan->best_key, best, memory_order_relaxed);
+}
+
+void tni_ready_unblock(struct tni_plan *plan, uint32_t pool_mask)
+{
+    for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
+        if ((lane->signature->pool_mask & pool_mask) != 0)
+            lane->is_blocked = false;
+}
+
+static void push_one(struct tni_plan *plan, struct tni_task *task)
+{
+    struct tni_lane *lane = find_lane(task);
+    if (lane->count == 0) {
+        activate(plan, lane);
+        lane->skipped = 0;
+        lane->is_blocked = false;
+    } else if (lane->is_blocked && lane->signature->variant_count > 1) {
+        lane->is_blocked = false; /* with one more task, another variant may be worth it */
+    }
+    atomic_store_explicit(&task->state, TNI_TASK_READY, memory_order_relaxed);
+    tni_lane_push(lane, task);
+    count_ready(plan, lane->signature->pool_mask, 1);
+}
+
+void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready)
+{
+    struct tni_task *task;
+    if (ready->first == NULL)
+        return;
+    while ((task = tni_chain_take(ready)) != NULL)
+        push_one(plan, task);
+    tni_ready_set_best(plan);
+}
+
+void tni_ready_unreserve(struct tni_plan *plan, struct tni_lane *lane)
+{
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < plan->pools.count; i++)
+        if (plan->pools.pools[i].reserver == lane)
+            mask |= 1u << i;
+    if (mask == 0)
+        return;
+    tni_pools_unreserve(&plan->pools, lane);
+    tni_ready_unblock(plan, mask);
+}
+
+struct tni_task *tni_ready_pop(struct tni_plan *plan, struct tni_lane *lane)
+{
+    struct tni_task *task = tni_lane_pop(lane);
+    count_ready(plan, lane->signature->pool_mask, -1);
+    if (lane->count == 0) {
+        deactivate(plan, lane);
+        tni_ready_unreserve(plan, lane);
+    }
+    return task;
+}
+
+void tni_plan_remove(struct tni_plan *plan, const struct tni_graph *graph,
+                     struct tni_chain *ret_tasks)
+{
+    struct tni_chain others = {0};
+    while (plan->active != NULL) {
+        struct tni_task *task = tni_ready_pop(plan, plan->active);
+        tni_chain_append(task->graph == graph ? ret_tasks : &others, task);
+    }
+    tni_plan_push(plan, &others);
+    tni_ready_set_best(plan);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_SCHED_H
+#define TENON_SCHED_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/deadline.h>
+#include <tenon/status.h>
+#include <tenon/version.h>
+
+TN_BEGIN_DECLS
+
+/**
+ * A scheduler: resources, and threads that run tasks when the resources that the tasks request
+ * are free. Needs no domain.
+ *
+ * Resources are written as NAME=VALUE, parted by spaces:
+ *
+ *     CPU=4 MEM=16.5 GPU=((0,1),(2,3))
+ *
+ * A number is a sum: tasks take a part of it and give it back. Amounts have at most four
+ * decimals. Numbers in parentheses are slots, each with an identity: a task that requests GPU=1
+ * gets one of them for itself, and tn_resource_id() tells which. Inner parentheses are affinity
+ * groups, such as two slots of one card; groups may be nested 8 deep. A task that requests
+ * several slots gets slots of one group if a group is large enough, and waits if that group is
+ * busy. If only the whole resource is large enough, it gets slots of as few groups as possible.
+ * A request of less than one slot, such as GPU=0.5, shares a slot.
+ *
+ * Two resources are always there. CPU is the number of processors that this process may use,
+ * unless it is given. THREADS, 64 unless it is given, is how many tasks that request less than
+ * one CPU run at a time; each of them gets a thread of its own.
+ *
+ * Threads: any function of this header, except the close functions, from several threads at a
+ * time.   Fork: not in a child: TN_ERR_FORKED; the child may close what it has.
+ */
+typedef struct tn_sched tn_sched;
+
+/** Tasks, and the order between them. A graph belongs to one scheduler. */
+typedef struct tn_graph tn_graph;
+
+/** What tasks have in common: their function, what they request, and how long they take. */
+typedef struct tn_kind tn_kind;
+
+/** In which order ready tasks of one priority begin. */
+enum {
+    TN_ORDER_AUTO =
+        0, /* by rank if the time of each task of the list is known, else by depth */
+    TN_ORDER_DEPTH = 1, /* depth first: few results are waited for at a time */
+    TN_ORDER_RANK = 2   /* first the task with the longest way to the end of the graph */
+};
+
+enum {
+    TN_SCHED_VIRTUAL = 1 /* virtual time: functions are not called, and a task takes run_ns */
+};
+
+/** What a task did, for tn_sched_options.trace. */
+typedef struct tn_task_event {
+    const tn_graph *graph;
+    uint64_t task;
+    const char *kind; /* the name of its kind */
+    uint32_t variant;
+    int32_t status;
+    uint64_t began_ns, ended_ns; /* of CLOCK_MONOTONIC, or virtual, from 0 */
+    const char *slots;           /* as in "GPU=0,1"; "" if the task had none */
+} tn_task_event;
+typedef void tn_trace_fn(const tn_task_event *event, void *context);
+
+/** Zero in a field means its default. */
+typedef struct tn_sched_options {
+    size_t struct_size; /* sizeof(tn_sched_options) */
+    const char
+        *resources; /* as above; NULL: the environment variable TENON_RESOURCES, or none */
+    uint32_t flags; /* TN_SCHED_* */
+    uint32_t order; /* TN_ORDER_* */
+    uint32_t skips; /* after how many later tasks that need the same resources begin before
+                       it, a ready task has them reserved; default 8 */
+    uint32_t reserved;
+    double skew;        /* affinity: how much longer than its run time a task may take,
+                           in order to begin on the slot that made its largest input;
+                           default 1 */
+    tn_trace_fn *trace; /* called after each task, in the thread that ran it; must not call
+                           tenon */
+    void *trace_context;
+    /* Called by a thread before it looks for tasks, and before it sleeps or ends. For programs
+       whose tasks need a lock, such as that of an interpreter. */
+    void (*begin_work)(void *context);
+    void (*end_work)(void *context);
+    void *work_context;
+} tn_sched_options;
+
+/**
+ * Make a scheduler. It starts threads when it has tasks for them.
+ *
+ * @param options    borrowed; NULL for the defaults
+ * @param ret_sched  owned by the caller, ended with tn_sched_close(); untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID    an option is out of range, or the text of resources is malformed
+ *         TN_ERR_NO_MEMORY  there is no private memory
+ *
+ * Blocks: never.   Crash: nothing is shared.
+ */
+TN_API TN_NODISCARD int tn_sched_create(const tn_sched_options *options, tn_sched **ret_sched);
+
+/**
+ * Close the graphs of the scheduler that are open, end its threads and free it.
+ *
+ * @param sched  consumed; NULL: nothing happens
+ * @return NULL
+ *
+ * Threads: while no other thread uses the scheduler, and in no task of it.
+ * Blocks: until the tasks that run have ended.
+ */
+TN_API tn_sched *tn_sched_close(tn_sched *sched);
+
+/** One resource, as tn_sched_get_info() fills it in. */
+typedef struct tn_resource_info {
+    char name[32];
+    double total, free; /* slots are counted */
+    double busy_ns;     /* amount in use times nanoseconds, of the tasks that have ended */
+} tn_resource_info;
+
+typedef struct tn_sched_info {
+    size_t struct_size; /* sizeof(tn_sched_info), set by the caller */
+    uint64_t now_ns;    /* CLOCK_MONOTONIC, or the virtual time */
+    uint32_t ready;     /* tasks that wait for resources */
+    uint32_t running;   /* sets of resources in use; tasks that pend included */
+    uint32_t threads;   /* started by the scheduler */
+    uint32_t resource_count;
+    tn_resource_info resources[16];
+} tn_sched_info;
+/**
+ * Get what the scheduler does now.
+ * @param ret_info  filled in; its struct_size is set by the caller
+ * @return 0, or TN_ERR_INVALID: an argument is NULL, or struct_size is no size of this struct
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_info);
+
+/* ---- kinds ------------------------------------------------------------------------------- */
+
+/** What a task function returns; a negative TN_ERR_* is an error. */
+enum {
+    TN_TASK_DONE = 0,
+    TN_TASK_PENDING = 1, /* tn_task_end() ends the task later; until then it keeps what it has
+                            except its CPU and its thread */
+    TN_TASK_RETRY = 2    /* run it again, at most tn_kind_options.attempts times in all */
+};
+
+/** The call of a task function; borrowed until the function returns. */
+typedef struct tn_task_call {
+    tn_graph *graph;
+    uint64_t task;
+    void *context;    /* of the task */
+    uint32_t attempt; /* from 1 */
+    uint32_t variant; /* of the kind */
+} tn_task_call;
+typedef int tn_task_fn(const tn_task_call *call);
+
+/** One way to run a kind of task. */
+typedef struct tn_variant {
+    tn_task_fn *run;     /* NULL only with TN_SCHED_VIRTUAL */
+    const char *request; /* as in "CPU=0 GPU=1"; one CPU if it has no CPU; NULL: one CPU */
+    uint64_t run_ns;     /* how long it takes; 0: not known, it is measured */
+} tn_variant;
+
+enum { TN_VARIANTS = 4 };
+
+typedef struct tn_kind_options {
+    size_t struct_size; /* sizeof(tn_kind_options) */
+    const char *name;   /* for errors and traces; copied; NULL: "task" */
+    const tn_variant
+        *variants;          /* [variant_count]; the scheduler takes the one that ends first */
+    uint32_t variant_count; /* 1 to TN_VARIANTS */
+    uint32_t attempts;      /* how often a task may be started; default 3 */
+    const char *affinity;   /* resources with slots, as in "GPU": begin on the slot that made
+                               the largest input, if it is free soon; NULL: none */
+} tn_kind_options;
+
+/**
+ * Describe a kind of task.
+ *
+ * @param ret_kind  owned by the scheduler, until that is closed; untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID    a request is malformed, or the scheduler can never meet it;
+ * affinity names what no variant requests; an argument is NULL or out of range TN_ERR_NO_MEMORY
+ * there is no private memory
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_kind_create(tn_sched *sched, const tn_kind_options *options,
+                                       tn_kind **ret_kind);
+
+/* ---- graphs ------------------------------------------------------------------------------ */
+
+/** A task to add. */
+typedef struct tn_task {
+    tn_kind *kind;    /* of the same scheduler */
+    void *context;    /* passed on */
+    uint64_t bytes;   /* of its result, for affinity; 0: not known */
+    uint64_t run_ns;  /* how long it takes; 0: as others of its kind */
+    int32_t priority; /* -32768 to 32767; tasks of a higher priority begin first */
+    uint32_t reserved;
+} tn_task;
+
+/** As an input of a task: task i of the same list. Other inputs are numbers of the graph. */
+#define TN_TASK_OF_LIST(i) (UINT64_C(1) << 63 | (uint64_t)(i))
+
+typedef struct tn_task_list {
+    size_t struct_size;   /* sizeof(tn_task_list) */
+    const tn_task *tasks; /* [count] */
+    uint64_t count;
+    const uint64_t *input_ends; /* [count]: the inputs of task i are inputs[input_ends[i - 1]]
+                                   to inputs[input_ends[i] - 1]; NULL: no task has any */
+    const uint64_t *inputs;     /* tasks that must end before: [input_ends[count - 1]] */
+} tn_task_list;
+
+/**
+ * Make a graph without tasks.
+ * @param ret_graph  owned by the caller, ended with tn_graph_close(); untouched on failure
+ * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY, TN_ERR_FORKED
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_graph_create(tn_sched *sched, tn_graph **ret_graph);
+
+/**
+ * Add tasks; those that wait for nothing may begin at once. Nothing is added on failure.
+ *
+ * @param list       borrowed
+ * @param ret_first  the number of the first task; the others follow; may be NULL
+ * @return 0, or
+ *         TN_ERR_INVALID    an input does not exist; tasks wait for each other in a circle; a
+ *                           kind is NULL or of another scheduler; the graph would have more
+ *                           than 2^29 tasks; an argument is NULL or out of range
+ *         TN_ERR_CLOSED     the graph was cancelled
+ *         TN_ERR_NO_MEMORY, TN_ERR_FORKED
+ *         Errors of starting a thread, if there is none that could run the tasks.
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_graph_add(tn_graph *graph, const tn_task_list *list,
+                                     uint64_t *ret_first);
+
+/**
+ * Wait until all tasks of the graph have ended. tn_graph_run() also runs tasks in this thread
+ * meanwhile; such a task can delay its return beyond the deadline. In a task of the same
+ * scheduler, both first give back the CPU of that task, as tn_task_secede().
+ *
+ * @return 0, or
+ *         The status of the task that failed first, with its sentence. All tasks have ended.
+ *         TN_ERR_TIMED_OUT    the deadline passed; the tasks go on
+ *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait, or the graph was
+ *                             cancelled
+ *         TN_ERR_INVALID, TN_ERR_FORKED, TN_ERR_NO_MEMORY
+ *
+ * Blocks: until the deadline.
+ */
+TN_API TN_NODISCARD int tn_graph_wait(tn_graph *graph, tn_deadline deadline);
+TN_API TN_NODISCARD int tn_graph_run(tn_graph *graph, tn_deadline deadline);
+
+/**
+ * End the tasks that have not begun, with TN_ERR_INTERRUPTED. Tasks that run go on.
+ * @return 0, TN_ERR_INVALID, TN_ERR_FORKED
+ *
+ * Blocks: never.
+ */
+TN_API int tn_graph_cancel(tn_graph *graph);
+
+/**
+ * Cancel the graph, wait until its tasks have ended, and free it.
+ * @param graph  consumed; NULL: nothing happens
+ * @return NULL
+ *
+ * Threads: while no other thread uses the graph, and in no task of it.
+ * Blocks: until the tasks that run have ended.
+ */
+TN_API tn_graph *tn_graph_close(tn_graph *graph);
+
+typedef struct tn_graph_info {
+    size_t struct_size;                        /* sizeof(tn_graph_info), set by the caller */
+    uint64_t tasks;                            /* in all */
+    uint64_t waiting, ready, running, pending; /* each task is counted once */
+    uint64_t done, failed; /* failed: also those that did not begin, since an input failed */
+} tn_graph_info;
+/**
+ * Count the tasks of a graph by their state. Takes some nanoseconds for each task.
+ * @return 0, or TN_ERR_INVALID: an argument is NULL, or struct_size is no size of this struct
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_graph_get_info(tn_graph *graph, tn_graph_info *ret_info);
+
+/* ---- tasks ------------------------------------------------------------------------------- */
+
+/**
+ * Get how a task ended.
+ *
+ * @param ret_cause  the task whose failure was the first cause, if the task failed; may be NULL
+ * @return 0: done, or
+ *         TN_ERR_TIMED_OUT  the task has not ended
+ *         TN_ERR_NOT_FOUND  the graph has no such task
+ *         TN_ERR_INVALID    the graph is NULL
+ *         Another error: the status with which the task, or the first cause, failed.
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_task_get_status(tn_graph *graph, uint64_t task, uint64_t *ret_cause);
+
+/**
+ * End a task that returned, or is about to return, TN_TASK_PENDING.
+ *
+ * @param status  0, or a negative TN_ERR_*; with an error the thread's tn_error_detail() is
+ * kept as the sentence
+ * @return 0, or
+ *         TN_ERR_INVALID    the task does not run, or has ended; or the status is positive
+ *         TN_ERR_NOT_FOUND  the graph has no such task
+ *         TN_ERR_FORKED
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_task_end(tn_graph *graph, uint64_t task, int status);
+
+/**
+ * Give back the CPU of the task that this thread runs, so that another task may begin. The task
+ * keeps its other resources. To be called before a long wait. A second call does nothing.
+ * @return 0, or TN_ERR_INVALID: this thread runs no task
+ *
+ * Blocks: never.
+ */
+TN_API int tn_task_secede(void);
+
+/**
+ * Get the slots that the task of this thread has got.
+ *
+ * @param resource  a resource with slots, as in "GPU"
+ * @param ret_ids   [capacity]: the numbers of the slots, ascending; may be NULL if capacity is
+ * 0
+ * @return how many slots the task has, also if that is more than `capacity`; 0: none; or
+ *         TN_ERR_INVALID    this thread runs no task; or the resource is a sum, whose parts
+ *                           have no identity; or an argument is NULL
+ *         TN_ERR_NOT_FOUND  the scheduler has no such resource
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_resource_id(const char *resource, uint32_t *ret_ids,
+                                       uint32_t capacity);
+
+TN_END_DECLS
+
+#endif

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * crew: the threads that run tasks.
+ *
+ * A worker takes resources and tasks under the lock, and runs the tasks without it. If the
+ * tasks request CPUs only, it takes several at a time, and runs a task that became ready at
+ * once, as long as its turn of about 50 us lasts. So short tasks do not need the lock each.
+ */
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+enum {
+    BATCH = 512,             /* most tasks of a turn */
+    TURN_NS = 50 * 1000,     /* how long a turn lasts, if its tasks are shorter */
+    SHORT_NS = 2000,         /* of shorter tasks, the time is not read after each */
+    LEARNED = 4,             /* kinds of one turn whose time is learned */
+    INTERRUPT_NS = 100000000 /* how often a wait looks whether it is interrupted */
+};
+
+static _Thread_local struct tni_worker *current;
+
+struct tni_worker *tni_crew_current(void) { return current; }
+
+/* ---- waking up --------------------------------------------------------------------------- */
+
+static void run_thread(void *context);
+
+static void wake_one(struct tn_sched *sched)
+{
+    struct tni_worker *worker = sched->idle;
+    sched->idle = worker->next_idle;
+    atomic_fetch_sub_explicit(&sched->idle_count, 1, memory_order_relaxed);
+    worker->is_woken = true;
+    tni_os_cond_signal(&worker->wake_up);
+}
+
+static int init_worker(struct tn_sched *sched, struct tni_worker *worker)
+{
+    *worker = (struct tni_worker){.sched = sched, .running = tni_running_create(sched)};
+    if (worker->running == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a worker");
+    int status = tni_os_cond_init(&worker->wake_up);
+    if (status != 0)
+        free(worker->running);
+    return status;
+}
+
+static void fini_worker(struct tni_worker *worker)
+{
+    tni_os_cond_fini(&worker->wake_up);
+    free(worker->running);
+}
+
+static int start_thread(struct tn_sched *sched)
+{
+    struct tni_worker *worker = malloc(sizeof *worker);
+    if (worker == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a worker");
+    int status = init_worker(sched, worker);
+    if (status != 0) {
+        free(worker);
+        return status;
+    }
+    worker->next = sched->threads;
+    status = tni_os_thread_start("tenon task", run_thread, worker, &worker->thread);
+    if (status != 0) {
+        fini_worker(worker);
+        free(worker);
+        return status;
+    }
+    sched->threads = worker;
+    sched->thread_count++;
+    return 0;
+}
+
+int tni_crew_wake(struct tn_sched *sched)
+{
+    bool may_start = sched->thread_count < sched->thread_most;
+    if (tni_sched_is_virtual(sched) || (sched->idle == NULL && !may_start) ||
+        !tni_plan_can_start(&sched->plan, tni_os_now_ns()))
+        return 0;
+    if (sched->idle != NULL) {
+        wake_one(sched);
+        return 0;
+    }
+    int status = start_thread(sched);
+    return sched->thread_count > 0 ? 0 : status; /* with one thread, all tasks run */
+}
+
+/* ---- one turn of a worker ---------------------------------------------------------------- */
+
+struct turn {
+    struct tni_worker *worker;
+    struct tni_chain tasks;   /* that run next */
+    struct tni_chain readied; /* that became ready, and are not in the plan yet */
+    struct tn_graph *graph;   /* whose tasks `ended` counts */
+    uint32_t ended, count;
+    bool is_batch, is_short;
+    uint64_t started_ns, read_ns; /* when the time was last read */
+    uint32_t unread;              /* tasks of `kind` since then */
+    struct tn_kind *kind;
+    struct learned {
+        struct tn_kind *kind;
+        uint64_t took_ns;
+        uint32_t count;
+    } learned[LEARNED];
+    uint32_t learned_count;
+};
+
+/* Read the time, and count what passed for the tasks of the kind since the last reading. */
+static void read_time(struct turn *turn)
+{
+    uint64_t now_ns = tni_os_now_ns();
+    if (turn->unread > 0 && turn->learned_count < LEARNED)
+        turn->learned[turn->learned_count++] =
+            (struct learned){turn->kind, now_ns - turn->read_ns, turn->unread};
+    turn->read_ns = now_ns;
+    turn->unread = 0;
+}
+
+/* Put what became ready into the plan, and count what ended. Under the lock. */
+static void flush(struct turn *turn)
+{
+    struct tn_sched *sched = turn->worker->sched;
+    if (turn->readied.first != NULL) {
+        tni_plan_push(&sched->plan, &turn->readied);
+        tni_crew_wake(sched);
+    }
+    if (turn->graph != NULL)
+        tni_finish_count(turn->graph, turn->ended);
+    turn->ended = 0;
+    turn->graph = NULL;
+}
+
+static void flush_locked(struct turn *turn)
+{
+    tni_os_mutex_lock(&turn->worker->sched->lock);
+    flush(turn);
+    tni_os_mutex_unlock(&turn->worker->sched->lock);
+}
+
+static int call_task(struct tni_worker *worker, struct tni_task *task)
+{
+    const tn_task_call call = {.graph = tni_graph_of(task),
+                               .task = task->id,
+                               .context = task->context,
+                               .attempt = task->attempt,
+                               .variant = task->variant};
+    worker->task = task;
+    int status = ((tn_task_fn *)task->kind->run[task->variant])(&call);
+    worker->task = NULL;
+    return status;
+}
+
+/*
+ * The task's function returned TN_TASK_PENDING: hand over what it has got, or end the task if
+ * that was asked for meanwhile. @return whether the task pends
+ */
+static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
+{
+    struct tni_worker *worker = turn->worker;
+    struct tn_sched *sched = worker->sched;
+    bool pends = false;
+    tni_os_mutex_lock(&sched->lock);
+    struct tni_running *next = task->is_ended_early ? NULL : tni_running_create(sched);
+    if (task->is_ended_early) {
+        *status = task->status;
+    } else if (next == NULL) {
+        *status = tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a task that pends");
+        tni_finish_failure(tni_graph_of(task), task, *status);
+    } else {
+        pends = true;
+        task->running = worker->running;
+        worker->running = next;
+        atomic_store_explicit(&task->state, TNI_TASK_PENDING, memory_order_relaxed);
+        tni_plan_give_back(&sched->plan, task->running, TNI_BUILT_IN_MASK, tni_os_now_ns());
+        tni_crew_wake(sched);
+    }
+    tni_os_mutex_unlock(&sched->lock);
+    return pends;
+}
+
+/* A status that no task function should return, or one that is an error, as an error. */
+static int settle_status(struct turn *turn, struct tni_task *task, int status)
+{
+    struct tn_sched *sched = turn->worker->sched;
+    if (status == TN_TASK_RETRY)
+        status = tni_fail(TN_ERR_CHILD_FAILED, "task %u (%s) asked to run again %u times",
+                          task->id, task->kind->name, task->attempt);
+    else if (status > 0)
+        status = tni_fail(TN_ERR_INVALID, "the function of task %u (%s) returned %d", task->id,
+                          task->kind->name, status);
+    if (status < 0) {
+        tni_os_mutex_lock(&sched->lock);
+        tni_finish_failure(tni_graph_of(task), task, status);
+        tni_os_mutex_unlock(&sched->lock);
+    }
+    return status;
+}
+
+static void count_ended(struct turn *turn, struct tni_task *task, uint32_t ended)
+{
+    if (turn->graph != NULL && turn->graph != tni_graph_of(task))
+        flush_locked(turn);
+    turn->graph = tni_graph_of(task);
+    turn->ended += ended;
+}
+
+/* Whether a task that became ready runs in this turn. */
+static bool is_next(const struct turn *turn, const struct tni_task *task)
+{
+    const struct tn_sched *sched = turn->worker->sched;
+    if (!turn->is_batch || task->kind->signature != turn->worker->running->signature ||
+        turn->worker->has_seceded || turn->count >= BATCH)
+        return false;
+    if (!turn->is_short && turn->read_ns - turn->started_ns >= TURN_NS)
+        return false;
+    return task->key <= atomic_load_explicit(&sched->plan.best_key, memory_order_relaxed) &&
+           (turn->tasks.first == NULL || task->key <= turn->tasks.first->key);
+}
+
+static void end_task(struct turn *turn, struct tni_task *task, int status)
+{
+    struct tni_chain ready = {0};
+    uint32_t ended = 0;
+    struct tni_slot_ref place = tni_running_place(turn->worker->running);
+    if (place.pool != TNI_NO_SLOT.pool) {
+        tni_os_mutex_lock(&turn->worker->sched->lock);
+        tni_task_made_on(task, place);
+        tni_os_mutex_unlock(&turn->worker->sched->lock);
+    }
+    tni_task_end(task, status, &ready, &ended);
+    count_ended(turn, task, ended);
+    struct tni_task *first = ready.first;
+    if (first == NULL)
+        return;
+    if (is_next(turn, first)) {
+        tni_chain_take(&ready);
+        first->next = turn->tasks.first;
+        if (turn->tasks.first == NULL)
+            turn->tasks.last = first;
+        turn->tasks.first = first;
+    }
+    if (ready.first == NULL)
+        return;
+    if (turn->readied.first == NULL)
+        turn->readied = ready;
+    else {
+        turn->readied.last->next = ready.first;
+        turn->readied.last = ready.last;
+    }
+    if (atomic_load_explicit(&turn->worker->sched->idle_count, memory_order_relaxed) > 0)
+        flush_locked(turn);
+}
+
+/* Let other turns run the rest of the tasks, which need resources of their own. */
+static void put_back(struct turn *turn)
+{
+    struct tni_task *task;
+    while ((task = tni_chain_take(&turn->tasks)) != NULL)
+        tni_chain_append(&turn->readied, task);
+}
+
+static void run_task(struct turn *turn, struct tni_task *task)
+{
+    struct tn_sched *sched = turn->worker->sched;
+    int status;
+    if (task->kind != turn->kind) {
+        read_time(turn);
+        turn->is_short = turn->is_short && turn->count == 0;
+        turn->kind = task->kind;
+    }
+    turn->count++;
+    task->attempt++;
+    atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);
+    if (atomic_load_explicit(&tni_graph_of(task)->tasks.is_cancelled, memory_order_relaxed)) {
+        end_task(turn, task, TN_ERR_INTERRUPTED);
+        return;
+    }
+    status = call_task(turn->worker, task);
+    turn->unread++;
+    if (!turn->is_short)
+        read_time(turn);
+    if (status == TN_TASK_PENDING && let_pend(turn, task, &status)) {
+        put_back(turn); /* the task keeps what this turn has got */
+        return;
+    }
+    if (turn->worker->has_seceded)
+        put_back(turn);
+    if (status == TN_TASK_RETRY && task->attempt < task->kind->attempts) {
+        tni_chain_append(&turn->readied, task);
+        return;
+    }
+    if (status != 0)
+        status = settle_status(turn, task, status);
+    if (sched->options.trace != NULL)
+        tni_finish_trace(sched, task, turn->worker->running, status, tni_os_now_ns());
+    end_task(turn, task, status);
+}
+
+/* Take tasks and run them. Under the lock, which is released meanwhile. @return false: none */
+static bool take_turn(struct tni_worker *worker)
+{
+    struct tn_sched *sched = worker->sched;
+    struct turn turn = {.worker = worker, .started_ns = tni_os_now_ns()};
+    struct tni_task *task;
+    /* With a trace, each task has its own times. */
+    uint32_t most = sched->options.trace != NULL ? 1 : BATCH;
+    if (!tni_plan_next(&sched->plan, turn.started_ns, most, worker->running, &turn.tasks))
+        return false;
+    const struct tni_running *had = worker->running;
+    uint32_t variant = had->variant;
+    uint64_t mean_ns = turn.tasks.first->kind->mean_ns[variant];
+    turn.is_batch = had->signature->is_batch && most > 1;
+    turn.is_short = turn.is_batch && mean_ns != 0 && mean_ns < SHORT_NS;
+    turn.read_ns = turn.started_ns;
+    turn.kind = turn.tasks.first->kind;
+    worker->has_seceded = false;
+    tni_crew_wake(sched);
+    tni_os_mutex_unlock(&sched->lock);
+
+    while ((task = tni_chain_take(&turn.tasks)) != NULL)
+        run_task(&turn, task);
+    read_time(&turn);
+
+    tni_os_mutex_lock(&sched->lock);
+    for (uint32_t i = 0; i < turn.learned_count; i++)
+        tni_kind_learn(turn.learned[i].kind, variant, turn.learned[i].took_ns,
+                       turn.learned[i].count);
+    if (worker->running == had) /* else a task that pends has it */
+        tni_plan_end(&sched->plan, worker->running, turn.read_ns);
+    flush(&turn);
+    return true;
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------- */
+
+int tni_crew_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline_ns)
+{
+    uint64_t now_ns = tni_os_now_ns();
+    int status = 0;
+    if (tni_interrupt_due_ns() == TNI_FOREVER) {
+        tni_os_cond_wait(cond, &sched->lock, deadline_ns);
+        return 0;
+    }
+    if (tni_interrupt_due_ns() <= now_ns) {
+        tni_os_mutex_unlock(&sched->lock);
+        status = tni_interrupt_ask(now_ns);
+        tni_os_mutex_lock(&sched->lock);
+        return status;
+    }
+    tni_os_cond_wait(cond, &sched->lock, TNI_MIN(deadline_ns, now_ns + INTERRUPT_NS));
+    return 0;
+}
+
+static void leave_idle(struct tn_sched *sched, const struct tni_worker *worker)
+{
+    struct tni_worker **at = &sched->idle;
+    while (*at != NULL && *at != worker)
+        at = &(*at)->next_idle;
+    if (*at == NULL)
+        return; /* who woke it up took it out */
+    *at = worker->next_idle;
+    atomic_fetch_sub_explicit(&sched->idle_count, 1, memory_order_relaxed);
+}
+
+/* Sleep until there is something to do. Under the lock, which is released meanwhile. */
+static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
+{
+    struct tn_sched *sched = worker->sched;
+    int status = 0;
+    worker->is_woken = false;
+    worker->next_idle = sched->idle;
+    sched->idle = worker;
+    atomic_fetch_add_explicit(&sched->idle_count, 1, memory_order_relaxed);
+    if (sched->options.end_work != NULL) {
+        tni_os_mutex_unlock(&sched->lock);
+        sched->options.end_work(sched->options.work_context);
+        tni_os_mutex_lock(&sched->lock);
+    }
+    while (!worker->is_woken && status == 0 && tni_os_now_ns() < deadline_ns &&
+           !(worker->helps != NULL ? tni_graph_has_ended(worker->helps) : sched->is_closing))
+        status = tni_crew_sleep(sched, &worker->wake_up, deadline_ns);
+    leave_idle(sched, worker);
+    if (sched->options.begin_work != NULL) {
+        tni_os_mutex_unlock(&sched->lock);
+        sched->options.begin_work(sched->options.work_context);
+        tni_os_mutex_lock(&sched->lock);
+    }
+    return status;
+}
+
+/* ---- workers ----------------------------------------------------------------------------- */
+
+static void call_hook(struct tn_sched *sched, void (*hook)(void *))
+{
+    if (hook == NULL)
+        return;
+    tni_os_mutex_unlock(&sched->lock);
+    hook(sched->options.work_context);
+    tni_os_mutex_lock(&sched->lock);
+}
+
+static void run_thread(void *context)
+{
+    struct tni_worker *worker = context;
+    struct tn_sched *sched = worker->sched;
+    current = worker;
+    tni_os_mutex_lock(&sched->lock);
+    call_hook(sched, sched->options.begin_work);
+    while (!sched->is_closing)
+        if (!take_turn(worker))
+            (void)be_idle(worker, TNI_FOREVER);
+    call_hook(sched, sched->options.end_work);
+    tni_os_mutex_unlock(&sched->lock);
+    current = NULL;
+}
+
+int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadline_ns)
+{
+    struct tni_worker worker;
+    int status = init_worker(sched, &worker);
+    if (status != 0)
+        return status;
+    worker.helps = graph;
+    worker.outer = current;
+    current = &worker;
+    while (status == 0 && !tni_graph_has_ended(graph)) {
+        if (deadline_ns != TNI_FOREVER && tni_os_now_ns() >= deadline_ns)
+            status = tni_fail(TN_ERR_TIMED_OUT, "tasks of the graph have not ended");
+        else if (!take_turn(&worker))
+            status = be_idle(&worker, deadline_ns);
+    }
+    current = worker.outer;
+    if (worker.is_woken)
+        tni_crew_wake(sched); /* it was woken up for a task that it does not run */
+    fini_worker(&worker);
+    return status;
+}
+
+void tni_crew_end(struct tn_sched *sched)
+{
+    tni_os_mutex_lock(&sched->lock);
+    sched->is_closing = true;
+    while (sched->idle != NULL)
+        wake_one(sched);
+    tni_os_mutex_unlock(&sched->lock);
+    while (sched->threads != NULL) {
+        struct tni_worker *worker = sched->threads;
+        tni_os_thread_join(&worker->thread);
+        sched->threads = worker->next;
+        fini_worker(worker);
+        free(worker);
+    }
+}
+
+void tni_crew_secede(struct tni_worker *worker)
+{
+    struct tn_sched *sched = worker->sched;
+    tni_os_mutex_lock(&sched->lock);
+    if (!worker->has_seceded) {
+        worker->has_seceded = true;
+        tni_plan_give_back(&sched->plan, worker->running, 1u << TNI_CPU, tni_os_now_ns());
+        tni_crew_wake(sched);
+    }
+    tni_os_mutex_unlock(&sched->lock);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crew: the scheduler, its workers and its graphs. Private to the room sched. */
+#ifndef TNI_SCHED_CREW_H
+#define TNI_SCHED_CREW_H
+
+#include "os/os.h"
+#include "sched/sched.h"
+
+enum { TNI_FAILURE_BYTES = 256 };
+
+struct tn_graph {
+    struct tni_graph tasks; /* the first member: a task finds its graph by it */
+    struct tn_sched *sched;
+    struct tn_graph *prev, *next;    /* of the scheduler */
+    tni_os_cond ended;               /* broadcast when the last task has ended */
+    uint32_t failed_task;            /* the first that failed; failure_status says whether */
+    int failure_status;              /* 0: none failed */
+    char failure[TNI_FAILURE_BYTES]; /* its sentence */
+};
+
+/* A thread that runs tasks: of the scheduler, or one that is in tn_graph_run(). */
+struct tni_worker {
+    struct tn_sched *sched;
+    struct tni_running *running; /* owned; what the tasks of this worker have got */
+    struct tni_task *task;       /* the one that runs, or NULL */
+    bool has_seceded;
+    bool is_woken;
+    const struct tn_graph *helps; /* tn_graph_run() of this graph; NULL: a thread of the crew */
+    tni_os_cond wake_up;
+    struct tni_worker *next_idle;
+    struct tni_worker *outer; /* the worker whose task called tn_graph_run() in this thread */
+    struct tni_worker *next;  /* of the threads of the scheduler */
+    tni_os_thread thread;
+};
+
+/* A task that runs in virtual time. */
+struct tni_event {
+    uint64_t ends_ns;
+    struct tni_task *task;
+    struct tni_running *running; /* owned */
+};
+
+struct tn_sched {
+    tni_os_mutex lock; /* of all below, but for what tasks and graphs have that is atomic */
+    struct tni_plan plan;
+    struct tn_sched_options options; /* its pointers to texts are not kept */
+    int32_t pid;                     /* of the process that made it */
+    struct tn_graph *graphs;
+    /* threads */
+    struct tni_worker *idle, *threads;
+    _Atomic uint32_t idle_count;
+    uint32_t thread_count, thread_most;
+    bool is_closing;
+    /* virtual time */
+    uint64_t virtual_ns;
+    struct tni_event *events; /* owned; a heap by ends_ns, [event_count] */
+    uint32_t event_count, event_room;
+};
+
+/* ---- sched.c ----------------------------------------------------------------------------- */
+
+/** Fail unless the object is there and of this process. TN_ERR_INVALID, TN_ERR_FORKED. */
+int tni_sched_check(const struct tn_sched *sched, const char *name);
+static inline bool tni_sched_is_virtual(const struct tn_sched *sched)
+{
+    return (sched->options.flags & TN_SCHED_VIRTUAL) != 0;
+}
+/** The time of the scheduler's clock. */
+uint64_t tni_sched_now_ns(const struct tn_sched *sched);
+
+/* ---- finish.c ---------------------------------------------------------------------------- */
+
+static inline struct tn_graph *tni_graph_of(const struct tni_task *task)
+{
+    return (struct tn_graph *)task->graph;
+}
+static inline bool tni_graph_has_ended(const struct tn_graph *graph)
+{
+    return atomic_load_explicit(&graph->tasks.unended, memory_order_acquire) == 0;
+}
+/** Remember the first failure of a graph, with this thread's detail. Under the lock. */
+void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int status);
+/** Count tasks of a graph that ended, and wake up those that wait for the last. Under the lock.
+ */
+void tni_finish_count(struct tn_graph *graph, uint32_t ended);
+/** Call the trace function. Not under the lock. */
+void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
+                      const struct tni_running *running, int status, uint64_t ended_ns);
+/** Make a struct for what a task gets, with room for all slots. NULL: no memory */
+struct tni_running *tni_running_create(const struct tn_sched *sched);
+/** Where the result of a task lies: its first slot, or TNI_NO_SLOT. */
+struct tni_slot_ref tni_running_place(const struct tni_running *running);
+
+/* ---- crew.c ------------------------------------------------------------------------------ */
+
+/**
+ * Wake up or start a thread, if a ready task can begin. Under the lock.
+ * @return 0, or the error of the thread that could not be started, if there is none yet
+ */
+int tni_crew_wake(struct tn_sched *sched);
+/** Run tasks until the graph has ended. Under the lock. @return 0, TN_ERR_TIMED_OUT, ... */
+int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadline_ns);
+/** End the threads. Not under the lock. */
+void tni_crew_end(struct tn_sched *sched);
+/** The worker of this thread whose task runs; NULL: none. */
+struct tni_worker *tni_crew_current(void);
+/** Give back the CPU of the task that this thread runs. Not under the lock. */
+void tni_crew_secede(struct tni_worker *worker);
+/** Wait for a condition, under the lock, and call the interrupt hook. 0 or TN_ERR_INTERRUPTED.
+ */
+int tni_crew_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline_ns);
+
+/* ---- virtual.c --------------------------------------------------------------------------- */
+
+/** Let virtual time pass until the graph has ended. Under the lock. */
+int tni_virtual_run(struct tn_sched *sched, const struct tn_graph *graph);
+
+#endif

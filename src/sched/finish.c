@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* finish: what is done when tasks have ended, in threads and in virtual time alike. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int status)
+{
+    if (graph->failure_status != 0)
+        return;
+    graph->failure_status = status;
+    graph->failed_task = task->id;
+    snprintf(graph->failure, sizeof graph->failure, "%s", tn_error_detail());
+}
+
+void tni_finish_count(struct tn_graph *graph, uint32_t ended)
+{
+    struct tn_sched *sched = graph->sched;
+    /* This release pairs with the acquire in tni_graph_has_ended(). */
+    if (ended == 0 ||
+        atomic_fetch_sub_explicit(&graph->tasks.unended, ended, memory_order_acq_rel) != ended)
+        return;
+    tni_os_cond_broadcast(&graph->ended);
+    for (struct tni_worker *worker = sched->idle; worker != NULL; worker = worker->next_idle)
+        if (worker->helps == graph) {
+            worker->is_woken = true;
+            tni_os_cond_signal(&worker->wake_up);
+        }
+}
+
+/* Write the slots of a task, as in "GPU=0,1 NVME=3". */
+static void print_slots(const struct tn_sched *sched, const struct tni_running *running,
+                        char *text, size_t size_bytes)
+{
+    const struct tni_variant *variant = &running->signature->variants[running->variant];
+    size_t used = 0;
+    uint32_t pool = UINT32_MAX;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < variant->slot_count && used < size_bytes; i++) {
+        const struct tni_slot_ref *at = &running->slots[i];
+        const struct tni_pool *its = &sched->plan.pools.pools[at->pool];
+        int len = at->pool == pool
+                      ? snprintf(text + used, size_bytes - used, ",%u", its->slots[at->slot].id)
+                      : snprintf(text + used, size_bytes - used, "%s%s=%u",
+                                 used == 0 ? "" : " ", its->name, its->slots[at->slot].id);
+        pool = at->pool;
+        used += (size_t)TNI_MAX(len, 0);
+    }
+}
+
+void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
+                      const struct tni_running *running, int status, uint64_t ended_ns)
+{
+    char slots[TNI_FAILURE_BYTES];
+    if (sched->options.trace == NULL)
+        return;
+    print_slots(sched, running, slots, sizeof slots);
+    const tn_task_event event = {.graph = tni_graph_of(task),
+                                 .task = task->id,
+                                 .kind = task->kind->name,
+                                 .variant = running->variant,
+                                 .status = status,
+                                 .began_ns = running->began_ns,
+                                 .ended_ns = ended_ns,
+                                 .slots = slots};
+    sched->options.trace(&event, sched->options.trace_context);
+}
+
+struct tni_running *tni_running_create(const struct tn_sched *sched)
+{
+    struct tni_running *running =
+        calloc(1, sizeof *running + sched->plan.slot_most * sizeof running->slots[0]);
+    if (running != NULL)
+        running->slots = (struct tni_slot_ref *)(running + 1);
+    return running;
+}
+
+struct tni_slot_ref tni_running_place(const struct tni_running *running)
+{
+    const struct tni_variant *variant = &running->signature->variants[running->variant];
+    return variant->slot_count > 0 ? running->slots[0] : TNI_NO_SLOT;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* graph: makes graphs, adds tasks to them, and waits for their end. */
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+static int check_graph(const struct tn_graph *graph)
+{
+    return graph == NULL ? tni_fail_null("graph") : tni_sched_check(graph->sched, "sched");
+}
+
+int tn_graph_create(tn_sched *sched, tn_graph **ret_graph)
+{
+    int status = tni_sched_check(sched, "sched");
+    if (status != 0)
+        return status;
+    if (ret_graph == NULL)
+        return tni_fail_null("ret_graph");
+    struct tn_graph *graph = calloc(1, sizeof *graph);
+    if (graph == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a graph");
+    status = tni_os_cond_init(&graph->ended);
+    if (status != 0) {
+        free(graph);
+        return status;
+    }
+    tni_graph_init(&graph->tasks);
+    graph->sched = sched;
+    tni_os_mutex_lock(&sched->lock);
+    graph->next = sched->graphs;
+    if (sched->graphs != NULL)
+        sched->graphs->prev = graph;
+    sched->graphs = graph;
+    tni_os_mutex_unlock(&sched->lock);
+    *ret_graph = graph;
+    return 0;
+}
+
+/* ---- adding ------------------------------------------------------------------------------ */
+
+static bool has_kind(const struct tn_sched *sched, const struct tn_kind *kind)
+{
+    const struct tn_kind *found = sched->plan.kinds;
+    while (found != NULL && found != kind)
+        found = found->next;
+    return found != NULL;
+}
+
+/* Copy the tasks as the plan takes them. Under the lock. */
+static int take_tasks(const struct tn_sched *sched, const tn_task_list *list,
+                      struct tni_new_task *tasks)
+{
+    const struct tn_kind *known = NULL;
+    for (uint64_t i = 0; i < list->count; i++) {
+        const tn_task *given = &list->tasks[i];
+        if (given->kind != known && !has_kind(sched, given->kind))
+            return tni_fail(TN_ERR_INVALID, "the kind of task %llu is not of this scheduler",
+                            (unsigned long long)i);
+        known = given->kind;
+        if (given->priority > TNI_PRIORITY_MOST || given->priority < -TNI_PRIORITY_MOST - 1)
+            return tni_fail(TN_ERR_INVALID,
+                            "the priority of task %llu is %d: it is from -32768 to 32767",
+                            (unsigned long long)i, given->priority);
+        tasks[i] = (struct tni_new_task){.kind = given->kind,
+                                         .context = given->context,
+                                         .priority = given->priority,
+                                         .bytes = given->bytes,
+                                         .run_ns = given->run_ns};
+    }
+    return 0;
+}
+
+/* Add a checked list. Under the lock. */
+static int add_tasks(struct tn_graph *graph, const tn_task_list *given,
+                     struct tni_new_task *tasks, uint64_t *ret_first)
+{
+    struct tni_chain ready = {0};
+    struct tni_added added = {0};
+    struct tn_sched *sched = graph->sched;
+    if (atomic_load_explicit(&graph->tasks.is_cancelled, memory_order_relaxed))
+        return tni_fail(TN_ERR_CLOSED, "the graph was cancelled");
+    int status = take_tasks(sched, given, tasks);
+    if (status != 0)
+        return status;
+    const struct tni_task_list list = {.count = (uint32_t)given->count,
+                                       .tasks = tasks,
+                                       .input_ends = given->input_ends,
+                                       .inputs = given->inputs};
+    status = tni_graph_add(&sched->plan, &graph->tasks, &list, &ready, &added);
+    if (status != 0)
+        return status;
+    tni_plan_push(&sched->plan, &ready);
+    tni_finish_count(graph, added.ended);
+    (void)tni_crew_wake(sched);
+    if (ret_first != NULL)
+        *ret_first = added.first;
+    return 0;
+}
+
+int tn_graph_add(tn_graph *graph, const tn_task_list *list, uint64_t *ret_first)
+{
+    tn_task_list l = {0};
+    int status = check_graph(graph);
+    if (status != 0)
+        return status;
+    if (list == NULL)
+        return tni_fail_null("list");
+    status = tni_take_options("tn_task_list", list, sizeof l, &l);
+    if (status != 0)
+        return status;
+    if (l.count > (1u << TNI_TASKS_LOG2))
+        return tni_fail(TN_ERR_INVALID, "tn_task_list.count is %llu: it is at most 2^%d",
+                        (unsigned long long)l.count, TNI_TASKS_LOG2);
+    if (l.count > 0 && l.tasks == NULL)
+        return tni_fail_null("tn_task_list.tasks");
+    if (l.count > 0 && l.input_ends != NULL && l.input_ends[l.count - 1] > 0 &&
+        l.inputs == NULL)
+        return tni_fail_null("tn_task_list.inputs");
+    struct tni_new_task *tasks = malloc((l.count + 1) * sizeof *tasks);
+    if (tasks == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for %llu tasks",
+                        (unsigned long long)l.count);
+    tni_os_mutex_lock(&graph->sched->lock);
+    status = add_tasks(graph, &l, tasks, ret_first);
+    tni_os_mutex_unlock(&graph->sched->lock);
+    free(tasks);
+    return status;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+/* Wait without running tasks. Under the lock. */
+static int sleep_until_ended(struct tn_graph *graph, uint64_t deadline_ns)
+{
+    int status = 0;
+    while (status == 0 && !tni_graph_has_ended(graph)) {
+        if (tni_os_now_ns() >= deadline_ns)
+            return tni_fail(TN_ERR_TIMED_OUT, "tasks of the graph have not ended");
+        status = tni_crew_sleep(graph->sched, &graph->ended, deadline_ns);
+    }
+    return status;
+}
+
+static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline)
+{
+    int status = check_graph(graph);
+    if (status != 0)
+        return status;
+    struct tn_sched *sched = graph->sched;
+    struct tni_worker *current = tni_crew_current();
+    if (current != NULL && current->sched == sched)
+        tni_crew_secede(current);
+    tni_os_mutex_lock(&sched->lock);
+    if (tni_sched_is_virtual(sched))
+        status = tni_virtual_run(sched, graph);
+    else
+        status = helps ? tni_crew_help(sched, graph, deadline.ns)
+                       : sleep_until_ended(graph, deadline.ns);
+    if (status == 0 && graph->failure_status != 0)
+        status = tni_fail(graph->failure_status, "%s", graph->failure);
+    tni_os_mutex_unlock(&sched->lock);
+    return status;
+}
+
+int tn_graph_wait(tn_graph *graph, tn_deadline deadline)
+{
+    return wait_for_end(graph, false, deadline);
+}
+
+int tn_graph_run(tn_graph *graph, tn_deadline deadline)
+{
+    return wait_for_end(graph, true, deadline);
+}
+
+/* ---- cancelling -------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static void cancel(struct tn_graph *graph)
+{
+    struct tn_sched *sched = graph->sched;
+    struct tni_chain tasks = {0};
+    struct tni_task *task;
+    atomic_store_explicit(&graph->tasks.is_cancelled, true, memory_order_relaxed);
+    tni_plan_remove(&sched->plan, &graph->tasks, &tasks);
+    if (tasks.first == NULL)
+        return;
+    (void)tni_fail_plain(TN_ERR_INTERRUPTED, "the graph was cancelled");
+    tni_finish_failure(graph, tasks.first, TN_ERR_INTERRUPTED);
+    while ((task = tni_chain_take(&tasks)) != NULL) {
+        uint32_t ended = 0;
+        tni_task_end(task, TN_ERR_INTERRUPTED, &tasks, &ended);
+        tni_finish_count(graph, ended);
+    }
+}
+
+int tn_graph_cancel(tn_graph *graph)
+{
+    int status = check_graph(graph);
+    if (status != 0)
+        return status;
+    tni_os_mutex_lock(&graph->sched->lock);
+    cancel(graph);
+    tni_os_mutex_unlock(&graph->sched->lock);
+    return 0;
+}
+
+/* End the tasks that run in virtual time. Under the lock. */
+static void wait_out(struct tn_graph *graph)
+{
+    if (tni_sched_is_virtual(graph->sched)) {
+        (void)tni_virtual_run(graph->sched, graph);
+        return;
+    }
+    while (!tni_graph_has_ended(graph))
+        tni_os_cond_wait(&graph->ended, &graph->sched->lock, TNI_FOREVER);
+}
+
+tn_graph *tn_graph_close(tn_graph *graph)
+{
+    if (graph == NULL)
+        return NULL;
+    struct tn_sched *sched = graph->sched;
+    bool is_own = sched->pid == tni_os_pid();
+    if (is_own) {
+        tni_os_mutex_lock(&sched->lock);
+        cancel(graph);
+        wait_out(graph);
+    }
+    if (graph->prev != NULL)
+        graph->prev->next = graph->next;
+    else
+        sched->graphs = graph->next;
+    if (graph->next != NULL)
+        graph->next->prev = graph->prev;
+    if (is_own) {
+        tni_os_mutex_unlock(&sched->lock);
+        tni_os_cond_fini(&graph->ended);
+    }
+    tni_graph_fini(&graph->tasks);
+    free(graph);
+    return NULL;
+}
+
+int tn_graph_get_info(tn_graph *graph, tn_graph_info *ret_info)
+{
+    tn_graph_info info = {0};
+    int status = check_graph(graph);
+    if (status != 0)
+        return status;
+    /* This acquire pairs with the release in tni_graph_add(). */
+    uint32_t count = atomic_load_explicit(&graph->tasks.count, memory_order_acquire);
+    info.tasks = count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tni_task *task = tni_graph_task(&graph->tasks, i);
+        /* This acquire pairs with the release of the end of the task. */
+        uint8_t state = atomic_load_explicit(&task->state, memory_order_acquire);
+        info.waiting += state == TNI_TASK_WAITING;
+        info.ready += state == TNI_TASK_READY;
+        info.running += state == TNI_TASK_RUNNING;
+        info.pending += state == TNI_TASK_PENDING;
+        info.done += state == TNI_TASK_ENDED && task->status == 0;
+        info.failed += state == TNI_TASK_ENDED && task->status < 0;
+    }
+    return tni_give_struct("tn_graph_info", &info, sizeof info, ret_info);
+}

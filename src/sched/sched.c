@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched: runs tasks of graphs, in threads of this process or in virtual time.
+ *
+ * Nouns: scheduler, kind (here); graph (graph.c); task, call, slots of a task (task.c); worker,
+ * turn (crew.c); trace (finish.c); event (virtual.c).
+ *
+ * I1  One lock protects the plan, the workers and the graphs. Functions of the program (tasks,
+ *     trace, hooks) are called without it.
+ * I2  A thread touches a graph outside of its own wait only while tasks of it are not counted
+ *     as ended. So a graph may be freed once all are.
+ * I3  If a ready task can begin, a worker is awake, or is being started, unless the most
+ *     threads run.
+ * I4  There is a thread for each CPU and for each of THREADS, so a task that has got its
+ *     resources never waits for a thread.
+ *
+ * Callers: programs, from any thread. A forked child has no threads of the scheduler: every
+ * call but close fails there. A death leaves nothing, since the room has only private memory.
+ */
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+int tni_sched_check(const struct tn_sched *sched, const char *name)
+{
+    if (sched == NULL)
+        return tni_fail_null(name);
+    if (sched->pid != tni_os_pid())
+        return tni_fail(TN_ERR_FORKED,
+                        "the scheduler is of process %d, and has no threads here", sched->pid);
+    return 0;
+}
+
+uint64_t tni_sched_now_ns(const struct tn_sched *sched)
+{
+    return tni_sched_is_virtual(sched) ? sched->virtual_ns : tni_os_now_ns();
+}
+
+static int read_options(const tn_sched_options *options, tn_sched_options *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    int status = tni_take_options("tn_sched_options", options, sizeof *ret, ret);
+    if (status != 0)
+        return status;
+    if ((ret->flags & ~(uint32_t)TN_SCHED_VIRTUAL) != 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_sched_options.flags is %#x: only TN_SCHED_VIRTUAL is known",
+                        ret->flags);
+    if (ret->reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_sched_options.reserved is %u, not 0",
+                        ret->reserved);
+    if (ret->resources == NULL)
+        ret->resources = tni_os_environment("TENON_RESOURCES");
+    return 0;
+}
+
+static int init_sched(struct tn_sched *sched)
+{
+    const struct tni_plan_options plan = {.resources = sched->options.resources,
+                                          .cpu_count = tni_os_cpu_count(),
+                                          .order = sched->options.order,
+                                          .skips = sched->options.skips,
+                                          .skew = sched->options.skew};
+    int status = tni_plan_init(&sched->plan, &plan);
+    if (status != 0)
+        return status;
+    status = tni_os_mutex_init(&sched->lock);
+    if (status != 0) {
+        tni_plan_fini(&sched->plan);
+        return status;
+    }
+    const struct tni_pool *pools = sched->plan.pools.pools;
+    uint64_t most = (pools[TNI_CPU].total + pools[TNI_THREADS].total) / TNI_UNIT;
+    sched->thread_most = (uint32_t)TNI_MIN(most, UINT32_MAX);
+    sched->pid = tni_os_pid();
+    sched->options.resources = NULL;
+    return 0;
+}
+
+int tn_sched_create(const tn_sched_options *options, tn_sched **ret_sched)
+{
+    tn_sched_options o;
+    if (ret_sched == NULL)
+        return tni_fail_null("ret_sched");
+    int status = read_options(options, &o);
+    if (status != 0)
+        return status;
+    struct tn_sched *sched = calloc(1, sizeof *sched);
+    if (sched == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a scheduler");
+    sched->options = o;
+    status = init_sched(sched);
+    if (status != 0) {
+        free(sched);
+        return status;
+    }
+    *ret_sched = sched;
+    return 0;
+}
+
+tn_sched *tn_sched_close(tn_sched *sched)
+{
+    if (sched == NULL)
+        return NULL;
+    while (sched->graphs != NULL)
+        tn_graph_close(sched->graphs);
+    if (sched->pid == tni_os_pid()) {
+        tni_crew_end(sched);
+        tni_os_mutex_fini(&sched->lock);
+    }
+    for (uint32_t i = 0; i < sched->event_count; i++)
+        free(sched->events[i].running);
+    free(sched->events);
+    tni_plan_fini(&sched->plan);
+    free(sched);
+    return NULL;
+}
+
+static void fill_resource(const struct tni_pool *pool, double busy, tn_resource_info *ret)
+{
+    memcpy(ret->name, pool->name, sizeof ret->name);
+    ret->total = (double)pool->total / TNI_UNIT;
+    ret->free = (double)pool->free / TNI_UNIT;
+    ret->busy_ns = busy / TNI_UNIT;
+}
+
+int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_info)
+{
+    tn_sched_info info = {0};
+    int status = tni_sched_check(sched, "sched");
+    if (status != 0)
+        return status;
+    tni_os_mutex_lock(&sched->lock);
+    const struct tni_plan *plan = &sched->plan;
+    info.now_ns = tni_sched_now_ns(sched);
+    info.ready = plan->ready_count;
+    info.threads = sched->thread_count;
+    info.resource_count = plan->pools.count;
+    for (const struct tni_running *r = plan->running.next; r != &plan->running; r = r->next)
+        info.running++;
+    for (uint32_t i = 0; i < plan->pools.count; i++)
+        fill_resource(&plan->pools.pools[i], plan->busy[i], &info.resources[i]);
+    tni_os_mutex_unlock(&sched->lock);
+    return tni_give_struct("tn_sched_info", &info, sizeof info, ret_info);
+}
+
+/* ---- kinds ------------------------------------------------------------------------------- */
+
+static int take_variants(const struct tn_sched *sched, const tn_kind_options *given,
+                         struct tni_kind_options *ret)
+{
+    if (given->variants == NULL)
+        return tni_fail_null("tn_kind_options.variants");
+    ret->variant_count = given->variant_count;
+    for (uint32_t i = 0; i < TNI_MIN(given->variant_count, (uint32_t)TNI_VARIANTS); i++) {
+        const tn_variant *variant = &given->variants[i];
+        if (variant->run == NULL && !tni_sched_is_virtual(sched))
+            return tni_fail(TN_ERR_INVALID, "variants[%u] has no function", i);
+        ret->run[i] = (void (*)(void))variant->run;
+        ret->requests[i] = variant->request;
+        ret->run_ns[i] = variant->run_ns;
+    }
+    return 0;
+}
+
+int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **ret_kind)
+{
+    enum { ATTEMPTS = 3, MOST_ATTEMPTS = 255 };
+    tn_kind_options o = {0};
+    struct tni_kind_options wanted = {0};
+    int status = tni_sched_check(sched, "sched");
+    if (status != 0)
+        return status;
+    if (options == NULL || ret_kind == NULL)
+        return tni_fail_null(options == NULL ? "options" : "ret_kind");
+    status = tni_take_options("tn_kind_options", options, sizeof o, &o);
+    if (status == 0)
+        status = take_variants(sched, &o, &wanted);
+    if (status == 0 && o.attempts > MOST_ATTEMPTS)
+        status = tni_fail(TN_ERR_INVALID, "tn_kind_options.attempts is %u: it is at most %d",
+                          o.attempts, MOST_ATTEMPTS);
+    if (status != 0)
+        return status;
+    wanted.name = o.name;
+    wanted.affinity = o.affinity;
+    wanted.attempts = o.attempts != 0 ? o.attempts : ATTEMPTS;
+    tni_os_mutex_lock(&sched->lock);
+    status = tni_plan_add_kind(&sched->plan, &wanted, ret_kind);
+    tni_os_mutex_unlock(&sched->lock);
+    return status;
+}

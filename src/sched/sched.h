@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched: runs tasks of graphs, in threads of this process or in virtual time. All its calls are
+ * public; the room above includes this header.
+ */
+#ifndef TNI_SCHED_H
+#define TNI_SCHED_H
+
+#include "sched/calls.h"
+
+#include "plan/plan.h"
+
+#endif

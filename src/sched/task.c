@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* task: the calls that are about one task. */
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+static int find_task(struct tn_graph *graph, uint64_t number, struct tni_task **ret_task)
+{
+    if (graph == NULL)
+        return tni_fail_null("graph");
+    /* This acquire pairs with the release in tni_graph_add(). */
+    uint32_t count = atomic_load_explicit(&graph->tasks.count, memory_order_acquire);
+    if (number >= count)
+        return tni_fail(TN_ERR_NOT_FOUND, "the graph has no task %llu: it has %u",
+                        (unsigned long long)number, count);
+    *ret_task = tni_graph_task(&graph->tasks, (uint32_t)number);
+    return 0;
+}
+
+int tn_task_get_status(tn_graph *graph, uint64_t task, uint64_t *ret_cause)
+{
+    struct tni_task *its;
+    int status = find_task(graph, task, &its);
+    if (status != 0)
+        return status;
+    /* This acquire pairs with the release of the end of the task. */
+    if (atomic_load_explicit(&its->state, memory_order_acquire) != TNI_TASK_ENDED)
+        return tni_fail_plain(TN_ERR_TIMED_OUT, "the task has not ended");
+    if (its->status == 0)
+        return 0;
+    uint32_t cause = atomic_load_explicit(&its->cause, memory_order_relaxed) - 1;
+    if (ret_cause != NULL)
+        *ret_cause = cause;
+    return tni_fail(its->status, "task %u (%s) failed%s", cause,
+                    tni_graph_task(&graph->tasks, cause)->kind->name,
+                    cause == its->id ? "" : ", and this task depends on it");
+}
+
+/* End a task that pends. Under the lock. */
+static void end_pending(struct tn_graph *graph, struct tni_task *task, int status)
+{
+    struct tn_sched *sched = graph->sched;
+    struct tni_chain ready = {0};
+    uint32_t ended = 0;
+    struct tni_running *running = task->running;
+    task->running = NULL;
+    tni_plan_end(&sched->plan, running, tni_os_now_ns());
+    if (tni_running_place(running).pool != TNI_NO_SLOT.pool)
+        tni_task_made_on(task, tni_running_place(running));
+    free(running);
+    if (status < 0)
+        tni_finish_failure(graph, task, status);
+    tni_task_end(task, status, &ready, &ended);
+    tni_plan_push(&sched->plan, &ready);
+    (void)tni_crew_wake(sched);
+    tni_finish_count(graph, ended);
+}
+
+int tn_task_end(tn_graph *graph, uint64_t task, int status)
+{
+    struct tni_task *its;
+    int found = find_task(graph, task, &its);
+    if (found == 0)
+        found = tni_sched_check(graph->sched, "sched");
+    if (found != 0)
+        return found;
+    if (status > 0)
+        return tni_fail(TN_ERR_INVALID, "the status is %d: it is 0 or a negative TN_ERR_*",
+                        status);
+    tni_os_mutex_lock(&graph->sched->lock);
+    uint8_t state = atomic_load_explicit(&its->state, memory_order_relaxed);
+    if (state == TNI_TASK_PENDING) {
+        end_pending(graph, its, status);
+    } else if (state == TNI_TASK_RUNNING && !its->is_ended_early) {
+        its->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
+        its->status = status;
+        if (status < 0)
+            tni_finish_failure(graph, its, status);
+    } else {
+        found = tni_fail(TN_ERR_INVALID, "task %llu does not run", (unsigned long long)task);
+    }
+    tni_os_mutex_unlock(&graph->sched->lock);
+    return found;
+}
+
+/* ---- in a task --------------------------------------------------------------------------- */
+
+static struct tni_worker *find_worker(void)
+{
+    struct tni_worker *worker = tni_crew_current();
+    return worker != NULL && worker->task != NULL ? worker : NULL;
+}
+
+int tn_task_secede(void)
+{
+    struct tni_worker *worker = find_worker();
+    if (worker == NULL)
+        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    tni_crew_secede(worker);
+    return 0;
+}
+
+int tn_resource_id(const char *resource, uint32_t *ret_ids, uint32_t capacity)
+{
+    const struct tni_worker *worker = find_worker();
+    uint32_t count = 0;
+    if (resource == NULL || (ret_ids == NULL && capacity > 0))
+        return tni_fail_null(resource == NULL ? "resource" : "ret_ids");
+    if (worker == NULL)
+        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    const struct tni_pools *pools = &worker->sched->plan.pools;
+    uint32_t at = tni_pools_find(pools, resource, strlen(resource));
+    if (at == UINT32_MAX)
+        return tni_fail(TN_ERR_NOT_FOUND, "the scheduler has no resource %.40s", resource);
+    if (!pools->pools[at].has_slots)
+        return tni_fail(TN_ERR_INVALID, "%s is a sum: its parts have no identity",
+                        pools->pools[at].name);
+    const struct tni_running *running = worker->running;
+    for (uint32_t i = 0; i < running->signature->variants[running->variant].slot_count; i++)
+        if (running->slots[i].pool == at && count++ < capacity)
+            ret_ids[count - 1] = pools->pools[at].slots[running->slots[i].slot].id;
+    return (int)count;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the scheduler with threads. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "sched/sched.h"
+
+static tn_sched *open_sched(const char *resources)
+{
+    tn_sched *sched;
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = resources), &sched));
+    return sched;
+}
+
+static tn_kind *add_kind(tn_sched *sched, tn_task_fn *run, const char *request)
+{
+    tn_kind *kind;
+    const tn_variant variant = {.run = run, .request = request};
+    TN_CHECK_OK(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &kind));
+    return kind;
+}
+
+static tn_graph *open_graph(tn_sched *sched)
+{
+    tn_graph *graph;
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    return graph;
+}
+
+static uint64_t add_task(tn_graph *graph, tn_task task, const uint64_t *inputs, uint64_t count)
+{
+    uint64_t first = 0;
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                        .input_ends = &count, .inputs = inputs),
+                             &first));
+    return first;
+}
+
+static int count_call(const tn_task_call *call)
+{
+    atomic_fetch_add((_Atomic uint64_t *)call->context, 1);
+    return 0;
+}
+
+/* ---- order ------------------------------------------------------------------------------- */
+
+static int check_order(const tn_task_call *call)
+{
+    _Atomic uint64_t *done = call->context;
+    TN_CHECK(atomic_load(done) == call->task);
+    atomic_store(done, call->task + 1);
+    return 0;
+}
+
+TN_TEST(a_chain_of_a_million_tasks_runs_in_its_order)
+{
+    enum { TASKS = 1000000 };
+    _Atomic uint64_t done = 0;
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, check_order, NULL);
+    tn_task *tasks = calloc(TASKS, sizeof *tasks);
+    uint64_t *ends = calloc(TASKS, sizeof *ends), *inputs = calloc(TASKS, sizeof *inputs);
+    for (uint64_t i = 0; i < TASKS; i++) {
+        tasks[i] = (tn_task){.kind = kind, .context = &done};
+        ends[i] = i;
+        inputs[i] = TN_TASK_OF_LIST(i);
+    }
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TASKS,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    assert_true(done == TASKS);
+    free(tasks);
+    free(ends);
+    free(inputs);
+    tn_sched_close(sched);
+}
+
+/* Each task checks that its inputs have run. */
+struct random_task {
+    _Atomic bool has_run;
+    struct random_task *inputs[3];
+};
+
+static int run_random_task(const tn_task_call *call)
+{
+    struct random_task *its = call->context;
+    for (int i = 0; i < 3; i++)
+        TN_CHECK(its->inputs[i] == NULL || atomic_load(&its->inputs[i]->has_run));
+    TN_CHECK(!atomic_exchange(&its->has_run, true));
+    return 0;
+}
+
+TN_TEST(tasks_of_random_graphs_run_once_and_after_their_inputs)
+{
+    enum { LISTS = 20, TASKS = 500, KINDS = 3 };
+    static struct random_task all[LISTS * TASKS];
+    static const char *const requests[KINDS] = {NULL, "CPU=0 GPU=1", "CPU=2"};
+    tn_kind *kinds[KINDS];
+    tn_sched *sched = open_sched("CPU=3 GPU=((0,1),(2))");
+    tn_graph *graph = open_graph(sched);
+    for (int i = 0; i < KINDS; i++)
+        kinds[i] = add_kind(sched, run_random_task, requests[i]);
+    for (uint64_t list = 0; list < LISTS; list++) {
+        tn_task tasks[TASKS];
+        uint64_t ends[TASKS], inputs[TASKS * 3], count = 0;
+        for (uint64_t i = 0; i < TASKS; i++) {
+            uint64_t id = list * TASKS + i;
+            tasks[i] = (tn_task){.kind = kinds[tnt_random_below(KINDS)], .context = &all[id]};
+            for (int j = 0; j < 3 && id > 0; j++) {
+                uint64_t input = tnt_random_below(id);
+                all[id].inputs[j] = &all[input];
+                inputs[count++] =
+                    input < list * TASKS ? input : TN_TASK_OF_LIST(input - list * TASKS);
+            }
+            ends[i] = count;
+        }
+        TN_CHECK_OK(tn_graph_add(graph,
+                                 TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TASKS,
+                                            .input_ends = ends, .inputs = inputs),
+                                 NULL));
+    }
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    for (uint64_t i = 0; i < LISTS * TASKS; i++)
+        assert_true(all[i].has_run);
+    tn_graph_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    assert_true(info.done == LISTS * TASKS);
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_circle_is_refused_and_the_graph_goes_on)
+{
+    _Atomic uint64_t count = 0;
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, count_call, NULL);
+    const tn_task tasks[] = {{.kind = kind, .context = &count},
+                             {.kind = kind, .context = &count}};
+    const uint64_t ends[] = {1, 2}, circle[] = {TN_TASK_OF_LIST(1), TN_TASK_OF_LIST(0)};
+    tn_task_list list = {.struct_size = sizeof list,
+                         .tasks = tasks,
+                         .count = 2,
+                         .input_ends = ends,
+                         .inputs = circle};
+    assert_int_equal(tn_graph_add(graph, &list, NULL), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "circle"));
+    const uint64_t missing[] = {7, TN_TASK_OF_LIST(0)};
+    list.inputs = missing;
+    assert_int_equal(tn_graph_add(graph, &list, NULL), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "task 7 of the graph"));
+    list.input_ends = NULL;
+    TN_CHECK_OK(tn_graph_add(graph, &list, NULL));
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    assert_int_equal(count, 2);
+    tn_sched_close(sched);
+}
+
+/* ---- resources --------------------------------------------------------------------------- */
+
+struct use {
+    _Atomic int slots[4], cpus, most_cpus;
+};
+
+static int use_slots(const tn_task_call *call)
+{
+    struct use *use = call->context;
+    uint32_t ids[4];
+    int count = tn_resource_id("GPU", ids, 4);
+    TN_CHECK(count == 2 && ids[0] % 2 == 0 && ids[1] == ids[0] + 1);
+    for (int i = 0; i < count; i++)
+        TN_CHECK(atomic_fetch_add(&use->slots[ids[i]], 1) == 0);
+    tni_os_yield();
+    for (int i = 0; i < count; i++)
+        atomic_fetch_sub(&use->slots[ids[i]], 1);
+    TN_CHECK(tn_resource_id("CPU", ids, 4) == TN_ERR_INVALID);
+    TN_CHECK(tn_resource_id("TPU", ids, 4) == TN_ERR_NOT_FOUND);
+    return 0;
+}
+
+static int use_cpu(const tn_task_call *call)
+{
+    struct use *use = call->context;
+    int now = atomic_fetch_add(&use->cpus, 1) + 1;
+    TN_CHECK(now <= 2);
+    tni_os_yield();
+    atomic_fetch_sub(&use->cpus, 1);
+    return 0;
+}
+
+TN_TEST(no_slot_and_no_cpu_is_used_twice_at_a_time)
+{
+    struct use use = {.cpus = 0};
+    tn_sched *sched = open_sched("CPU=2 GPU=((0,1),(2,3))");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *gpu = add_kind(sched, use_slots, "CPU=0 GPU=2");
+    tn_kind *cpu = add_kind(sched, use_cpu, NULL);
+    for (int i = 0; i < 2000; i++)
+        (void)add_task(graph, (tn_task){.kind = i % 2 ? gpu : cpu, .context = &use}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    tn_sched_close(sched);
+}
+
+/* Tasks that meet: each waits until all have begun. */
+struct meeting {
+    _Atomic uint32_t count;
+    uint32_t expected;
+};
+
+static int meet(const tn_task_call *call)
+{
+    struct meeting *meeting = call->context;
+    if (atomic_fetch_add(&meeting->count, 1) + 1 == meeting->expected)
+        tni_os_wake((_Atomic uint32_t *)&meeting->count, UINT32_MAX);
+    for (uint32_t now; (now = atomic_load(&meeting->count)) < meeting->expected;)
+        (void)tni_os_wait(&meeting->count, now, TNI_FOREVER);
+    return 0;
+}
+
+TN_TEST(tasks_without_cpu_run_beside_those_that_have_all_cpus)
+{
+    struct meeting meeting = {.expected = 12};
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *with = add_kind(sched, meet, NULL), *without = add_kind(sched, meet, "CPU=0");
+    for (int i = 0; i < 12; i++)
+        (void)add_task(graph, (tn_task){.kind = i < 2 ? with : without, .context = &meeting},
+                       NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    tn_sched_close(sched);
+}
+
+static int secede_and_meet(const tn_task_call *call)
+{
+    TN_CHECK_OK(tn_task_secede());
+    TN_CHECK_OK(tn_task_secede());
+    return meet(call);
+}
+
+TN_TEST(a_task_that_secedes_gives_its_cpu_to_another)
+{
+    struct meeting meeting = {.expected = 6};
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, secede_and_meet, NULL);
+    assert_int_equal(tn_task_secede(), TN_ERR_INVALID);
+    for (int i = 0; i < 6; i++)
+        (void)add_task(graph, (tn_task){.kind = kind, .context = &meeting}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    tn_sched_close(sched);
+}
+
+static int run_inner(const tn_task_call *call)
+{
+    tn_sched *sched = call->context;
+    _Atomic uint64_t count = 0;
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, count_call, NULL);
+    for (int i = 0; i < 10; i++)
+        (void)add_task(graph, (tn_task){.kind = kind, .context = &count}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    TN_CHECK(count == 10);
+    tn_graph_close(graph);
+    return 0;
+}
+
+TN_TEST(a_task_may_run_a_graph_of_its_scheduler)
+{
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, run_inner, NULL);
+    for (int i = 0; i < 8; i++)
+        (void)add_task(graph, (tn_task){.kind = kind, .context = sched}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    tn_sched_close(sched);
+}
+
+/* ---- ends -------------------------------------------------------------------------------- */
+
+static int fail_one(const tn_task_call *call)
+{
+    (void)call;
+    return tni_fail(TN_ERR_DENIED, "the task does not want to");
+}
+
+TN_TEST(what_depends_on_a_failed_task_ends_with_the_first_cause)
+{
+    _Atomic uint64_t count = 0;
+    uint64_t cause = 99;
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *good = add_kind(sched, count_call, NULL), *bad = add_kind(sched, fail_one, NULL);
+    uint64_t first = add_task(graph, (tn_task){.kind = bad}, NULL, 0), last = first;
+    for (int i = 0; i < 1000; i++)
+        last = add_task(graph, (tn_task){.kind = good, .context = &count}, &last, 1);
+    uint64_t alone = add_task(graph, (tn_task){.kind = good, .context = &count}, NULL, 0);
+    assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
+    assert_string_equal(tn_error_detail(), "the task does not want to");
+    assert_int_equal(tn_task_get_status(graph, last, &cause), TN_ERR_DENIED);
+    assert_true(cause == first);
+    TN_CHECK_OK(tn_task_get_status(graph, alone, NULL));
+    assert_int_equal(count, 1);
+    assert_int_equal(tn_task_get_status(graph, alone + 1, NULL), TN_ERR_NOT_FOUND);
+    tn_sched_close(sched);
+}
+
+static int fail_twice(const tn_task_call *call)
+{
+    *(uint32_t *)call->context = call->attempt;
+    return call->attempt < 3 ? TN_TASK_RETRY : 0;
+}
+
+static int always_retry(const tn_task_call *call)
+{
+    (void)call;
+    return TN_TASK_RETRY;
+}
+
+TN_TEST(a_task_that_asks_for_it_runs_again_but_not_for_ever)
+{
+    uint32_t attempts = 0;
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *twice = add_kind(sched, fail_twice, NULL);
+    tn_kind *always = add_kind(sched, always_retry, NULL);
+    (void)add_task(graph, (tn_task){.kind = twice, .context = &attempts}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    assert_int_equal(attempts, 3);
+    (void)add_task(graph, (tn_task){.kind = always}, NULL, 0);
+    assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_CHILD_FAILED);
+    tn_sched_close(sched);
+}
+
+static int pend(const tn_task_call *call)
+{
+    struct tnt_signal *signal = call->context;
+    tnt_signal(signal);
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_task_that_pends_ends_when_it_is_told_to)
+{
+    _Atomic uint64_t count = 0;
+    struct tnt_signal signal = tnt_signal_open();
+    tn_sched *sched = open_sched("CPU=1 GPU=(0)");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, pend, "GPU=1"), *next = add_kind(sched, count_call, NULL);
+    uint64_t task = add_task(graph, (tn_task){.kind = kind, .context = &signal}, NULL, 0);
+    (void)add_task(graph, (tn_task){.kind = next, .context = &count}, &task, 1);
+    (void)add_task(graph, (tn_task){.kind = next, .context = &count}, NULL, 0);
+    tnt_await(&signal);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20)), TN_ERR_TIMED_OUT);
+    assert_int_equal(count, 1); /* the one that does not wait for it got the CPU */
+    TN_CHECK_OK(tn_task_end(graph, task, 0));
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    assert_int_equal(count, 2);
+    assert_int_equal(tn_task_end(graph, task, 0), TN_ERR_INVALID);
+    tn_sched_close(sched);
+    tnt_signal_close(&signal);
+}
+
+static int end_itself(const tn_task_call *call)
+{
+    TN_CHECK_OK(tn_task_end(call->graph, call->task, TN_ERR_DENIED));
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_task_may_be_ended_before_its_function_returns)
+{
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, end_itself, NULL);
+    (void)add_task(graph, (tn_task){.kind = kind}, NULL, 0);
+    assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
+    tn_sched_close(sched);
+}
+
+static int wait_for_signal(const tn_task_call *call)
+{
+    struct tnt_signal *signals = call->context;
+    tnt_signal(&signals[0]);
+    tnt_await(&signals[1]);
+    return 0;
+}
+
+TN_TEST(tasks_of_a_cancelled_graph_do_not_begin)
+{
+    _Atomic uint64_t count = 0;
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *waits = add_kind(sched, wait_for_signal, NULL);
+    tn_kind *counts = add_kind(sched, count_call, NULL);
+    uint64_t first = add_task(graph, (tn_task){.kind = waits, .context = signals}, NULL, 0);
+    for (int i = 0; i < 100; i++)
+        (void)add_task(graph, (tn_task){.kind = counts, .context = &count}, &first,
+                       (uint64_t)i % 2);
+    tnt_await(&signals[0]);
+    TN_CHECK_OK(tn_graph_cancel(graph));
+    tnt_signal(&signals[1]);
+    assert_int_equal(tn_graph_wait(graph, TN_FOREVER), TN_ERR_INTERRUPTED);
+    assert_int_equal(count, 0);
+    TN_CHECK_OK(tn_task_get_status(graph, first, NULL));
+    assert_int_equal(tn_graph_add(graph, TN_OPTIONS(tn_task_list), NULL), TN_ERR_CLOSED);
+    tn_graph *another = open_graph(sched);
+    (void)add_task(another, (tn_task){.kind = counts, .context = &count}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(another, TN_FOREVER));
+    assert_int_equal(count, 1);
+    tn_sched_close(sched);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+}
+
+static int close_in_child(void *argument)
+{
+    tn_sched *sched = argument;
+    tn_graph *graph;
+    assert_int_equal(tn_graph_create(sched, &graph), TN_ERR_FORKED);
+    tn_sched_close(sched);
+    return 0;
+}
+
+TN_TEST(a_forked_child_can_only_close_a_scheduler)
+{
+    _Atomic uint64_t count = 0;
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, count_call, NULL);
+    (void)add_task(graph, (tn_task){.kind = kind, .context = &count}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    tnt_wait_ok(tnt_fork(close_in_child, sched));
+    tn_sched_close(sched);
+}
+
+TN_TEST(an_option_that_is_out_of_range_is_refused)
+{
+    tn_sched *sched;
+    tn_kind *kind;
+    assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .order = 3), &sched),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = 2), &sched),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .skew = -1), &sched),
+                     TN_ERR_INVALID);
+    sched = open_sched("CPU=1 GPU=(0) MEM=4");
+    const tn_variant variant = {.run = fail_one, .request = "GPU=1 MEM=1"};
+    tn_kind_options o = {
+        .struct_size = sizeof o, .variants = &variant, .variant_count = 1, .affinity = "MEM"};
+    assert_int_equal(tn_kind_create(sched, &o, &kind), TN_ERR_INVALID);
+    o.affinity = "TPU";
+    assert_int_equal(tn_kind_create(sched, &o, &kind), TN_ERR_INVALID);
+    o.affinity = "GPU";
+    o.variant_count = 5;
+    assert_int_equal(tn_kind_create(sched, &o, &kind), TN_ERR_INVALID);
+    o.variant_count = 1;
+    TN_CHECK_OK(tn_kind_create(sched, &o, &kind));
+    tn_sched_close(sched);
+}
