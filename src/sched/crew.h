@@ -57,7 +57,7 @@ struct tn_sched {
     uint32_t event_count, event_room;
 };
 
-/* ---- sched.c ----------------------------------------------------------------------------- */
+/* ---- check.c ----------------------------------------------------------------------------- */
 
 /** Fail unless the object is there and of this process. TN_ERR_INVALID, TN_ERR_FORKED. */
 int tni_sched_check(const struct tn_sched *sched, const char *name);
