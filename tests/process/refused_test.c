@@ -88,7 +88,7 @@ static const struct call {
 
 /* ---- the steps --------------------------------------------------------------------------- */
 
-enum { WAIT_MS = 20, LONG_MS = 5000, BYTES = 100 };
+enum { WAIT_MS = 20, LONG_MS = 30000, BYTES = 100 };
 
 struct scene {
     tn_domain *domain;
