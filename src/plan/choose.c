@@ -106,11 +106,11 @@ static uint64_t parallel(const struct tni_plan *plan, const struct tni_request *
 }
 
 /*
- * Whether it is better to wait for another variant: it would have done all tasks of the lane
- * before this task ended as variant `v`.
+ * @return until when it is better to wait for another variant, because that would have done all
+ *         tasks of the lane before this task ended as variant `v`; 0: it is not better
  */
-static bool is_worth_waiting(const struct tni_plan *plan, const struct tni_lane *lane,
-                             uint64_t now_ns, uint32_t v)
+static uint64_t wait_for_variant(const struct tni_plan *plan, const struct tni_lane *lane,
+                                 uint64_t now_ns, uint32_t v)
 {
     const struct tni_task *head = tni_lane_head(lane);
     uint64_t own_ns = tni_task_time(head, v);
@@ -120,14 +120,14 @@ static bool is_worth_waiting(const struct tni_plan *plan, const struct tni_lane 
         if (w == v || other_ns == 0)
             continue;
         uint64_t from_ns = free_ns(plan, request);
-        if (from_ns == TNI_FOREVER)
-            continue;
+        if (from_ns == TNI_FOREVER || from_ns + other_ns <= now_ns)
+            continue; /* not known, or late: it may take much longer */
         uint64_t side_by_side = parallel(plan, request);
         uint64_t rounds = (lane->count + side_by_side - 1) / side_by_side;
         if (TNI_MAX(from_ns, now_ns) + rounds * other_ns < now_ns + own_ns)
-            return true;
+            return TNI_MAX(from_ns, now_ns) + other_ns;
     }
-    return false;
+    return 0;
 }
 
 static struct tni_pick pick_of(const struct tni_lane *lane, uint64_t now_ns, uint32_t v)
@@ -139,25 +139,28 @@ static struct tni_pick pick_of(const struct tni_lane *lane, uint64_t now_ns, uin
 }
 
 /*
- * Whether the slot that made the largest input is busy, and waiting for it ends the task not
- * much later than another slot would.
+ * @return until when it is better to wait for the slot that made the largest input, because the
+ *         task would end not much later than on another slot; 0: it is not better
  */
-static bool is_worth_its_slot(const struct tni_plan *plan, const struct tni_lane *lane,
+static uint64_t wait_for_slot(const struct tni_plan *plan, const struct tni_lane *lane,
                               uint32_t v, uint64_t now_ns)
 {
     if (lane->near.pool == TNI_NO_SLOT.pool)
-        return false;
+        return 0;
     const struct tni_slot *slot = &plan->pools.pools[lane->near.pool].slots[lane->near.slot];
-    double run_ns = (double)tni_task_time(tni_lane_head(lane), v);
-    if (slot->free == TNI_UNIT || slot->ends_ns == TNI_FOREVER || run_ns == 0)
-        return false;
-    double waits_ns = slot->ends_ns > now_ns ? (double)(slot->ends_ns - now_ns) : 0;
-    return waits_ns + run_ns <= (1 + plan->skew) * run_ns;
+    double most_ns = plan->skew * (double)tni_task_time(tni_lane_head(lane), v);
+    if (slot->free == TNI_UNIT || slot->ends_ns == TNI_FOREVER || slot->ends_ns <= now_ns ||
+        (double)(slot->ends_ns - now_ns) > most_ns)
+        return 0;
+    return now_ns + (uint64_t)most_ns;
 }
 
-/* @return the variant as which the first task of the lane can begin now, or UINT32_MAX */
+/*
+ * @param ret_gives_up_ns  0, or until when the task waits although it could begin
+ * @return the variant as which the first task of the lane can begin now, or UINT32_MAX
+ */
 static uint32_t find_variant(const struct tni_plan *plan, const struct tni_lane *lane,
-                             uint64_t now_ns)
+                             uint64_t now_ns, uint64_t *ret_gives_up_ns)
 {
     const struct tni_signature *signature = lane->signature;
     const struct tni_task *head = tni_lane_head(lane);
@@ -171,10 +174,14 @@ static uint32_t find_variant(const struct tni_plan *plan, const struct tni_lane 
             tni_pools_can_take(&plan->pools, &signature->variants[v].request, &pick))
             best = v;
     }
-    if (best == UINT32_MAX || is_worth_its_slot(plan, lane, best, now_ns) ||
-        (signature->variant_count > 1 && is_worth_waiting(plan, lane, now_ns, best)))
-        return UINT32_MAX;
-    return best;
+    *ret_gives_up_ns = 0;
+    if (best == UINT32_MAX || (lane->gives_up_ns != 0 && lane->gives_up_ns <= now_ns))
+        return best;
+    uint64_t until_ns = wait_for_slot(plan, lane, best, now_ns);
+    if (until_ns == 0 && signature->variant_count > 1)
+        until_ns = wait_for_variant(plan, lane, now_ns, best);
+    *ret_gives_up_ns = lane->gives_up_ns != 0 ? lane->gives_up_ns : until_ns;
+    return until_ns == 0 ? best : UINT32_MAX;
 }
 
 /* ---- reservations ------------------------------------------------------------------------ */
@@ -235,7 +242,14 @@ static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant
     ret->next = &plan->running;
     ret->prev->next = ret->next->prev = ret;
     lane->skipped = 0;
+    lane->gives_up_ns = 0;
     tni_ready_unreserve(plan, lane);
+}
+
+/* Whether the first task of the lane may be looked at. */
+static bool is_open(const struct tni_lane *lane, uint64_t now_ns)
+{
+    return !lane->is_blocked || (lane->gives_up_ns != 0 && lane->gives_up_ns <= now_ns);
 }
 
 bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
@@ -245,15 +259,18 @@ bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
     struct rank best_rank = {0};
     uint32_t best_variant = 0;
     for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
-        if (lane->is_blocked)
+        uint64_t gives_up_ns;
+        if (!is_open(lane, now_ns))
             continue;
         struct rank rank = rank_lane(plan, lane);
         if (best != NULL && !rank_precedes(&rank, &best_rank))
             continue;
-        uint32_t variant = find_variant(plan, lane, now_ns);
+        uint32_t variant = find_variant(plan, lane, now_ns, &gives_up_ns);
         lane->is_blocked = variant == UINT32_MAX;
-        if (lane->is_blocked)
+        if (lane->is_blocked) {
+            lane->gives_up_ns = gives_up_ns;
             continue;
+        }
         best = lane;
         best_rank = rank;
         best_variant = variant;
@@ -275,8 +292,21 @@ bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
 
 bool tni_plan_can_start(const struct tni_plan *plan, uint64_t now_ns)
 {
+    uint64_t gives_up_ns;
     for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
-        if (!lane->is_blocked && find_variant(plan, lane, now_ns) != UINT32_MAX)
+        if (lane->gives_up_ns != 0 ||
+            (is_open(lane, now_ns) &&
+             (find_variant(plan, lane, now_ns, &gives_up_ns) != UINT32_MAX ||
+              gives_up_ns != 0)))
             return true;
     return false;
+}
+
+uint64_t tni_plan_retry_ns(const struct tni_plan *plan)
+{
+    uint64_t soonest = TNI_FOREVER;
+    for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
+        if (lane->is_blocked && lane->gives_up_ns != 0)
+            soonest = TNI_MIN(soonest, lane->gives_up_ns);
+    return soonest;
 }

@@ -32,7 +32,7 @@ void tni_graph_fini(struct tni_graph *graph)
 
 /* ---- ending ------------------------------------------------------------------------------ */
 
-/* One of the things that a task waits for has happened. */
+/* Count that one input of a task has ended, or that all tasks of its list were added. */
 static void arrive(struct tni_task *task, struct tni_chain *failed, struct tni_chain *ready)
 {
     /* The last of the threads that arrive sees what the others wrote. */
@@ -42,6 +42,7 @@ static void arrive(struct tni_task *task, struct tni_chain *failed, struct tni_c
     tni_chain_append(has_failed ? failed : ready, task);
 }
 
+/* Note which task failed first, for a task that depends on it. */
 static void blame(struct tni_task *task, uint32_t cause)
 {
     uint32_t none = 0; /* the first cause stays */
@@ -73,11 +74,9 @@ static void end_one(struct tni_task *task, int status, struct tni_chain *failed,
     /* This acquire pairs with the release of the exchange in wait_for(), and the other way. */
     struct tni_edge *edge =
         atomic_exchange_explicit(&task->later, TNI_EDGES_CLOSED, memory_order_acq_rel);
-    while (edge != NULL) {
-        struct tni_edge *following = edge->next; /* the edge may go once its task has ended */
+    for (; edge != NULL; edge = edge->next) {
         blame(edge->task, cause);
         arrive(edge->task, failed, ready);
-        edge = following;
     }
 }
 
@@ -145,7 +144,7 @@ static int make_chunks(struct tni_graph *graph, uint32_t count)
     return 0;
 }
 
-/* The resource of which a kind requests two slots or more, if any. */
+/* @return the pool of which a kind requests two slots or more, or NULL */
 static struct tni_pool *find_wide(struct tni_plan *plan, const struct tn_kind *kind)
 {
     const struct tni_signature *signature = kind->signature;

@@ -85,9 +85,6 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
 {
     struct tni_signature wanted = {0};
     uint32_t affinity_mask = 0;
-    if (options->variant_count == 0 || options->variant_count > TNI_VARIANTS)
-        return tni_fail(TN_ERR_INVALID, "a kind of task has %u variants: it has 1 to %d",
-                        options->variant_count, TNI_VARIANTS);
     int status = read_variants(plan, options, &wanted);
     if (status == 0)
         status = read_affinity(plan, options->affinity, wanted.pool_mask, &affinity_mask);
@@ -105,7 +102,6 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
     kind->signature = signature;
     kind->affinity_mask = affinity_mask;
     kind->attempts = options->attempts;
-    kind->flags = options->flags;
     for (uint32_t i = 0; i < options->variant_count; i++) {
         kind->run[i] = options->run[i];
         kind->mean_ns[i] = options->run_ns[i];

@@ -33,7 +33,7 @@ struct tn_kind {
     void (*run[TNI_VARIANTS])(void); /* the room above casts them */
     uint64_t mean_ns[TNI_VARIANTS];  /* a moving average; 0: not known */
     uint32_t affinity_mask;          /* pools */
-    uint32_t attempts, flags;
+    uint32_t attempts;               /* how often a task may be started */
     struct tn_kind *next;
 };
 
@@ -67,6 +67,7 @@ struct tni_task {
     struct tni_slot_ref near;      /* where it was made */
     struct tni_slot_ref made_on;   /* the slot of this task, once it ended */
     int32_t status;                /* once it ended */
+    int32_t early_status;          /* with is_ended_early: what it is to end with */
     _Atomic uint32_t cause;        /* 1 + the id of the task that failed first; 0: none */
     uint32_t feeds;                /* pools, not built in, that tasks after it request */
     struct tni_pool *wide_in;      /* whose wide_count counts it; or NULL */
@@ -163,6 +164,20 @@ static inline void tni_chain_append(struct tni_chain *chain, struct tni_task *ta
     chain->last = task;
 }
 
+/** Append a whole chain, and leave it empty. */
+static inline void tni_chain_join(struct tni_chain *chain, struct tni_chain *other)
+{
+    if (other->first == NULL)
+        return;
+    if (chain->first == NULL)
+        *chain = *other;
+    else {
+        chain->last->next = other->first;
+        chain->last = other->last;
+    }
+    other->first = NULL;
+}
+
 static inline struct tni_task *tni_chain_take(struct tni_chain *chain)
 {
     struct tni_task *task = chain->first;
@@ -214,7 +229,8 @@ void tni_plan_fini(struct tni_plan *plan);
 /* A kind as a user describes it. */
 struct tni_kind_options {
     const char *name;
-    uint32_t variant_count, attempts, flags;
+    uint32_t variant_count; /* 1 to TNI_VARIANTS */
+    uint32_t attempts;
     const char *requests[TNI_VARIANTS]; /* as tni_request_read() */
     uint64_t run_ns[TNI_VARIANTS];
     void (*run[TNI_VARIANTS])(void);
@@ -234,8 +250,16 @@ void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready);
  */
 bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
                    struct tni_running *ret, struct tni_chain *ret_tasks);
-/** Whether tni_plan_next() would find something. */
+/**
+ * Whether a thread should call tni_plan_next(): a task can begin now, or at tni_plan_retry_ns()
+ * if nothing is given back before.
+ */
 bool tni_plan_can_start(const struct tni_plan *plan, uint64_t now_ns);
+/**
+ * When to call tni_plan_next() again although nothing was given back: a task that waits for a
+ * better slot or variant does not wait for ever. TNI_FOREVER: there is none.
+ */
+uint64_t tni_plan_retry_ns(const struct tni_plan *plan);
 /** Give back resources early. A pool that is not held is left out. */
 void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint32_t pool_mask,
                         uint64_t now_ns);

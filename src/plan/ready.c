@@ -23,23 +23,29 @@ static void deactivate(struct tni_plan *plan, struct tni_lane *lane)
         lane->next_active->prev_active = lane->prev_active;
 }
 
+static bool is_lane_of(const struct tni_lane *lane, const struct tni_task *task)
+{
+    return lane->feeds == task->feeds && lane->near.pool == task->near.pool &&
+           lane->near.slot == task->near.slot;
+}
+
 static struct tni_lane *find_lane(struct tni_task *task)
 {
-    struct tni_signature *signature = task->kind->signature;
-    struct tni_lane *lane = signature->lanes;
-    for (; lane != NULL; lane = lane->next)
-        if (lane->feeds == task->feeds && lane->near.pool == task->near.pool &&
-            lane->near.slot == task->near.slot)
-            return lane;
-    lane = calloc(1, sizeof *lane);
-    if (lane == NULL)
-        return signature->lanes; /* the first one was made with the signature */
-    *lane = (struct tni_lane){.signature = signature,
+    /* The first lane was made with the signature. */
+    struct tni_lane *first = task->kind->signature->lanes, *lane = first;
+    while (!is_lane_of(lane, task) && lane->next != NULL)
+        lane = lane->next;
+    if (is_lane_of(lane, task))
+        return lane;
+    struct tni_lane *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return first;
+    *made = (struct tni_lane){.signature = first->signature,
                               .feeds = task->feeds,
                               .near = task->near,
-                              .next = signature->lanes->next};
-    signature->lanes->next = lane;
-    return lane;
+                              .next = first->next};
+    first->next = made;
+    return made;
 }
 
 /* Count a ready task, for each pool that is not built in too. @param by  1 or -1 */
@@ -71,6 +77,7 @@ static void push_one(struct tni_plan *plan, struct tni_task *task)
     if (lane->count == 0) {
         activate(plan, lane);
         lane->skipped = 0;
+        lane->gives_up_ns = 0;
         lane->is_blocked = false;
     } else if (lane->is_blocked && lane->signature->variant_count > 1) {
         lane->is_blocked = false; /* with one more task, another variant may be worth it */

@@ -81,8 +81,9 @@ typedef struct tn_sched_options {
     tn_trace_fn *trace; /* called after each task, in the thread that ran it; must not call
                            tenon */
     void *trace_context;
-    /* Called by a thread before it looks for tasks, and before it sleeps or ends. For programs
-       whose tasks need a lock, such as that of an interpreter. */
+    /* For programs whose tasks need a lock, such as that of an interpreter: a thread calls
+       begin_work before it looks for tasks, and end_work before it sleeps or ends. The caller
+       of tn_graph_run() has the lock already, and has it when the call returns. */
     void (*begin_work)(void *context);
     void (*end_work)(void *context);
     void *work_context;
@@ -235,7 +236,6 @@ TN_API TN_NODISCARD int tn_graph_create(tn_sched *sched, tn_graph **ret_graph);
  *                           than 2^29 tasks; an argument is NULL or out of range
  *         TN_ERR_CLOSED     the graph was cancelled
  *         TN_ERR_NO_MEMORY, TN_ERR_FORKED
- *         Errors of starting a thread, if there is none that could run the tasks.
  *
  * Blocks: never.
  */
@@ -253,6 +253,7 @@ TN_API TN_NODISCARD int tn_graph_add(tn_graph *graph, const tn_task_list *list,
  *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait, or the graph was
  *                             cancelled
  *         TN_ERR_INVALID, TN_ERR_FORKED, TN_ERR_NO_MEMORY
+ *         TN_ERR_SYSTEM       tn_graph_wait(): no thread could be started, and none runs
  *
  * Blocks: until the deadline.
  */

@@ -11,11 +11,10 @@
 #include "sched/crew.h"
 
 enum {
-    BATCH = 512,             /* most tasks of a turn */
-    TURN_NS = 50 * 1000,     /* how long a turn lasts, if its tasks are shorter */
-    SHORT_NS = 2000,         /* of shorter tasks, the time is not read after each */
-    LEARNED = 4,             /* kinds of one turn whose time is learned */
-    INTERRUPT_NS = 100000000 /* how often a wait looks whether it is interrupted */
+    BATCH = 512,         /* most tasks of a turn */
+    TURN_NS = 50 * 1000, /* how long a turn lasts, if its tasks are shorter */
+    SHORT_NS = 2000,     /* of shorter tasks, the time is not read after each */
+    LEARNED = 4          /* kinds of one turn whose time is learned */
 };
 
 static _Thread_local struct tni_worker *current;
@@ -76,7 +75,7 @@ static int start_thread(struct tn_sched *sched)
 
 int tni_crew_wake(struct tn_sched *sched)
 {
-    bool may_start = sched->thread_count < sched->thread_most;
+    bool may_start = sched->thread_count < sched->thread_most + sched->seceded_count;
     if (tni_sched_is_virtual(sched) || (sched->idle == NULL && !may_start) ||
         !tni_plan_can_start(&sched->plan, tni_os_now_ns()))
         return 0;
@@ -97,6 +96,7 @@ struct turn {
     struct tn_graph *graph;   /* whose tasks `ended` counts */
     uint32_t ended, count;
     bool is_batch, is_short;
+    bool is_handed_over;          /* a task that pends keeps what the turn has got */
     uint64_t started_ns, read_ns; /* when the time was last read */
     uint32_t unread;              /* tasks of `kind` since then */
     struct tn_kind *kind;
@@ -165,12 +165,12 @@ static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
     tni_os_mutex_lock(&sched->lock);
     struct tni_running *next = task->is_ended_early ? NULL : tni_running_create(sched);
     if (task->is_ended_early) {
-        *status = task->status;
+        *status = task->early_status;
     } else if (next == NULL) {
         *status = tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a task that pends");
         tni_finish_failure(tni_graph_of(task), task, *status);
     } else {
-        pends = true;
+        pends = turn->is_handed_over = true;
         task->running = worker->running;
         worker->running = next;
         atomic_store_explicit(&task->state, TNI_TASK_PENDING, memory_order_relaxed);
@@ -186,11 +186,13 @@ static int settle_status(struct turn *turn, struct tni_task *task, int status)
 {
     struct tn_sched *sched = turn->worker->sched;
     if (status == TN_TASK_RETRY)
-        status = tni_fail(TN_ERR_CHILD_FAILED, "task %u (%s) asked to run again %u times",
-                          task->id, task->kind->name, task->attempt);
+        status = tni_fail(TN_ERR_CHILD_FAILED,
+                          "it asked to be run again %u times, and may run %u times",
+                          task->attempt, task->kind->attempts);
     else if (status > 0)
-        status = tni_fail(TN_ERR_INVALID, "the function of task %u (%s) returned %d", task->id,
-                          task->kind->name, status);
+        status =
+            tni_fail(TN_ERR_INVALID,
+                     "its function returned %d, which is no TN_TASK_* and no TN_ERR_*", status);
     if (status < 0) {
         tni_os_mutex_lock(&sched->lock);
         tni_finish_failure(tni_graph_of(task), task, status);
@@ -244,23 +246,13 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
     }
     if (ready.first == NULL)
         return;
-    if (turn->readied.first == NULL)
-        turn->readied = ready;
-    else {
-        turn->readied.last->next = ready.first;
-        turn->readied.last = ready.last;
-    }
+    tni_chain_join(&turn->readied, &ready);
     if (atomic_load_explicit(&turn->worker->sched->idle_count, memory_order_relaxed) > 0)
         flush_locked(turn);
 }
 
 /* Let other turns run the rest of the tasks, which need resources of their own. */
-static void put_back(struct turn *turn)
-{
-    struct tni_task *task;
-    while ((task = tni_chain_take(&turn->tasks)) != NULL)
-        tni_chain_append(&turn->readied, task);
-}
+static void put_back(struct turn *turn) { tni_chain_join(&turn->readied, &turn->tasks); }
 
 static void run_task(struct turn *turn, struct tni_task *task)
 {
@@ -309,27 +301,36 @@ static bool take_turn(struct tni_worker *worker)
     uint32_t most = sched->options.trace != NULL ? 1 : BATCH;
     if (!tni_plan_next(&sched->plan, turn.started_ns, most, worker->running, &turn.tasks))
         return false;
-    const struct tni_running *had = worker->running;
-    uint32_t variant = had->variant;
+    uint32_t variant = worker->running->variant;
     uint64_t mean_ns = turn.tasks.first->kind->mean_ns[variant];
-    turn.is_batch = had->signature->is_batch && most > 1;
+    turn.is_batch = worker->running->signature->is_batch && most > 1;
     turn.is_short = turn.is_batch && mean_ns != 0 && mean_ns < SHORT_NS;
     turn.read_ns = turn.started_ns;
     turn.kind = turn.tasks.first->kind;
-    worker->has_seceded = false;
     tni_crew_wake(sched);
     tni_os_mutex_unlock(&sched->lock);
 
-    while ((task = tni_chain_take(&turn.tasks)) != NULL)
+    while ((task = tni_chain_take(&turn.tasks)) != NULL) {
         run_task(&turn, task);
+        if (turn.is_short)
+            continue;
+        /* The next task may be long: nothing else waits for it. */
+        if (turn.read_ns - turn.started_ns >= TURN_NS)
+            put_back(&turn);
+        if (turn.readied.first != NULL)
+            flush_locked(&turn);
+    }
     read_time(&turn);
 
     tni_os_mutex_lock(&sched->lock);
     for (uint32_t i = 0; i < turn.learned_count; i++)
         tni_kind_learn(turn.learned[i].kind, variant, turn.learned[i].took_ns,
                        turn.learned[i].count);
-    if (worker->running == had) /* else a task that pends has it */
+    if (!turn.is_handed_over)
         tni_plan_end(&sched->plan, worker->running, turn.read_ns);
+    if (worker->has_seceded)
+        sched->seceded_count--;
+    worker->has_seceded = false;
     flush(&turn);
     return true;
 }
@@ -338,20 +339,15 @@ static bool take_turn(struct tni_worker *worker)
 
 int tni_crew_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline_ns)
 {
-    uint64_t now_ns = tni_os_now_ns();
-    int status = 0;
-    if (tni_interrupt_due_ns() == TNI_FOREVER) {
-        tni_os_cond_wait(cond, &sched->lock, deadline_ns);
+    uint64_t now_ns = tni_os_now_ns(), due_ns = tni_interrupt_due_ns();
+    if (due_ns > now_ns) {
+        tni_os_cond_wait(cond, &sched->lock, TNI_MIN(deadline_ns, due_ns));
         return 0;
     }
-    if (tni_interrupt_due_ns() <= now_ns) {
-        tni_os_mutex_unlock(&sched->lock);
-        status = tni_interrupt_ask(now_ns);
-        tni_os_mutex_lock(&sched->lock);
-        return status;
-    }
-    tni_os_cond_wait(cond, &sched->lock, TNI_MIN(deadline_ns, now_ns + INTERRUPT_NS));
-    return 0;
+    tni_os_mutex_unlock(&sched->lock);
+    int status = tni_interrupt_ask(now_ns);
+    tni_os_mutex_lock(&sched->lock);
+    return status;
 }
 
 static void leave_idle(struct tn_sched *sched, const struct tni_worker *worker)
@@ -360,9 +356,26 @@ static void leave_idle(struct tn_sched *sched, const struct tni_worker *worker)
     while (*at != NULL && *at != worker)
         at = &(*at)->next_idle;
     if (*at == NULL)
-        return; /* who woke it up took it out */
+        return; /* wake_one() has taken it out */
     *at = worker->next_idle;
     atomic_fetch_sub_explicit(&sched->idle_count, 1, memory_order_relaxed);
+}
+
+/* Call a hook of the program. Under the lock, which is released meanwhile. */
+static void call_hook(struct tn_sched *sched, void (*hook)(void *))
+{
+    if (hook == NULL)
+        return;
+    tni_os_mutex_unlock(&sched->lock);
+    hook(sched->options.work_context);
+    tni_os_mutex_lock(&sched->lock);
+}
+
+/* Whether a worker has to do something else than to wait for a task. */
+static bool is_done(const struct tni_worker *worker)
+{
+    return worker->helps != NULL ? tni_graph_has_ended(worker->helps)
+                                 : worker->sched->is_closing;
 }
 
 /* Sleep until there is something to do. Under the lock, which is released meanwhile. */
@@ -374,33 +387,23 @@ static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
     worker->next_idle = sched->idle;
     sched->idle = worker;
     atomic_fetch_add_explicit(&sched->idle_count, 1, memory_order_relaxed);
-    if (sched->options.end_work != NULL) {
-        tni_os_mutex_unlock(&sched->lock);
-        sched->options.end_work(sched->options.work_context);
-        tni_os_mutex_lock(&sched->lock);
+    call_hook(sched, sched->options.end_work);
+    while (!worker->is_woken && status == 0 && !is_done(worker)) {
+        uint64_t until_ns = TNI_MIN(deadline_ns, tni_plan_retry_ns(&sched->plan));
+        if (until_ns != TNI_FOREVER && tni_os_now_ns() >= until_ns)
+            break;
+        /* The hook that interrupts waits is for waits of the program, not for those here. */
+        if (worker->helps != NULL)
+            status = tni_crew_sleep(sched, &worker->wake_up, until_ns);
+        else
+            tni_os_cond_wait(&worker->wake_up, &sched->lock, until_ns);
     }
-    while (!worker->is_woken && status == 0 && tni_os_now_ns() < deadline_ns &&
-           !(worker->helps != NULL ? tni_graph_has_ended(worker->helps) : sched->is_closing))
-        status = tni_crew_sleep(sched, &worker->wake_up, deadline_ns);
     leave_idle(sched, worker);
-    if (sched->options.begin_work != NULL) {
-        tni_os_mutex_unlock(&sched->lock);
-        sched->options.begin_work(sched->options.work_context);
-        tni_os_mutex_lock(&sched->lock);
-    }
+    call_hook(sched, sched->options.begin_work);
     return status;
 }
 
 /* ---- workers ----------------------------------------------------------------------------- */
-
-static void call_hook(struct tn_sched *sched, void (*hook)(void *))
-{
-    if (hook == NULL)
-        return;
-    tni_os_mutex_unlock(&sched->lock);
-    hook(sched->options.work_context);
-    tni_os_mutex_lock(&sched->lock);
-}
 
 static void run_thread(void *context)
 {
@@ -441,16 +444,22 @@ int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadl
 
 void tni_crew_end(struct tn_sched *sched)
 {
-    tni_os_mutex_lock(&sched->lock);
-    sched->is_closing = true;
-    while (sched->idle != NULL)
-        wake_one(sched);
-    tni_os_mutex_unlock(&sched->lock);
+    bool is_own = sched->pid == tni_os_pid(); /* a forked child has no threads to end */
+    if (is_own) {
+        tni_os_mutex_lock(&sched->lock);
+        sched->is_closing = true;
+        while (sched->idle != NULL)
+            wake_one(sched);
+        tni_os_mutex_unlock(&sched->lock);
+    }
     while (sched->threads != NULL) {
         struct tni_worker *worker = sched->threads;
-        tni_os_thread_join(&worker->thread);
+        if (is_own)
+            tni_os_thread_join(&worker->thread);
         sched->threads = worker->next;
-        fini_worker(worker);
+        if (is_own)
+            tni_os_cond_fini(&worker->wake_up);
+        free(worker->running);
         free(worker);
     }
 }
@@ -461,6 +470,7 @@ void tni_crew_secede(struct tni_worker *worker)
     tni_os_mutex_lock(&sched->lock);
     if (!worker->has_seceded) {
         worker->has_seceded = true;
+        sched->seceded_count++; /* its thread is one more than the resources allow */
         tni_plan_give_back(&sched->plan, worker->running, 1u << TNI_CPU, tni_os_now_ns());
         tni_crew_wake(sched);
     }

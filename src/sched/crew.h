@@ -13,8 +13,7 @@ struct tn_graph {
     struct tn_sched *sched;
     struct tn_graph *prev, *next;    /* of the scheduler */
     tni_os_cond ended;               /* broadcast when the last task has ended */
-    uint32_t failed_task;            /* the first that failed; failure_status says whether */
-    int failure_status;              /* 0: none failed */
+    int failure_status;              /* of the task that failed first; 0: none failed */
     char failure[TNI_FAILURE_BYTES]; /* its sentence */
 };
 
@@ -50,6 +49,7 @@ struct tn_sched {
     struct tni_worker *idle, *threads;
     _Atomic uint32_t idle_count;
     uint32_t thread_count, thread_most;
+    uint32_t seceded_count; /* tasks that run and gave back their CPU */
     bool is_closing;
     /* virtual time */
     uint64_t virtual_ns;
@@ -78,7 +78,10 @@ static inline bool tni_graph_has_ended(const struct tn_graph *graph)
 {
     return atomic_load_explicit(&graph->tasks.unended, memory_order_acquire) == 0;
 }
-/** Remember the first failure of a graph, with this thread's detail. Under the lock. */
+/**
+ * Remember the first failure of a graph, with this thread's detail. Under the lock.
+ * @param task  NULL: the graph was cancelled
+ */
 void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int status);
 /** Count tasks of a graph that ended, and wake up those that wait for the last. Under the lock.
  */
@@ -94,13 +97,13 @@ struct tni_slot_ref tni_running_place(const struct tni_running *running);
 /* ---- crew.c ------------------------------------------------------------------------------ */
 
 /**
- * Wake up or start a thread, if a ready task can begin. Under the lock.
+ * Wake up or start a thread, if a ready task can begin now or at a known time. Under the lock.
  * @return 0, or the error of the thread that could not be started, if there is none yet
  */
 int tni_crew_wake(struct tn_sched *sched);
 /** Run tasks until the graph has ended. Under the lock. @return 0, TN_ERR_TIMED_OUT, ... */
 int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadline_ns);
-/** End the threads. Not under the lock. */
+/** End the threads and free their workers. Not under the lock. */
 void tni_crew_end(struct tn_sched *sched);
 /** The worker of this thread whose task runs; NULL: none. */
 struct tni_worker *tni_crew_current(void);

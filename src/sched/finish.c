@@ -10,8 +10,11 @@ void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int
     if (graph->failure_status != 0)
         return;
     graph->failure_status = status;
-    graph->failed_task = task->id;
-    snprintf(graph->failure, sizeof graph->failure, "%s", tn_error_detail());
+    if (task == NULL)
+        snprintf(graph->failure, sizeof graph->failure, "the graph was cancelled");
+    else
+        snprintf(graph->failure, sizeof graph->failure, "task %u (%.64s): %s", task->id,
+                 task->kind->name, tn_error_detail());
 }
 
 void tni_finish_count(struct tn_graph *graph, uint32_t ended)

@@ -132,7 +132,7 @@ int tn_graph_add(tn_graph *graph, const tn_task_list *list, uint64_t *ret_first)
 /* Wait without running tasks. Under the lock. */
 static int sleep_until_ended(struct tn_graph *graph, uint64_t deadline_ns)
 {
-    int status = 0;
+    int status = tni_crew_wake(graph->sched); /* there may have been no thread for it before */
     while (status == 0 && !tni_graph_has_ended(graph)) {
         if (tni_os_now_ns() >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "tasks of the graph have not ended");
@@ -182,10 +182,8 @@ static void cancel(struct tn_graph *graph)
     struct tni_task *task;
     atomic_store_explicit(&graph->tasks.is_cancelled, true, memory_order_relaxed);
     tni_plan_remove(&sched->plan, &graph->tasks, &tasks);
-    if (tasks.first == NULL)
-        return;
-    (void)tni_fail_plain(TN_ERR_INTERRUPTED, "the graph was cancelled");
-    tni_finish_failure(graph, tasks.first, TN_ERR_INTERRUPTED);
+    if (!tni_graph_has_ended(graph))
+        tni_finish_failure(graph, NULL, TN_ERR_INTERRUPTED);
     while ((task = tni_chain_take(&tasks)) != NULL) {
         uint32_t ended = 0;
         tni_task_end(task, TN_ERR_INTERRUPTED, &tasks, &ended);

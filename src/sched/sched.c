@@ -11,8 +11,8 @@
  *     as ended. So a graph may be freed once all are.
  * I3  If a ready task can begin, a worker is awake, or is being started, unless the most
  *     threads run.
- * I4  There is a thread for each CPU and for each of THREADS, so a task that has got its
- *     resources never waits for a thread.
+ * I4  There may be a thread for each CPU, for each of THREADS and for each task that gave back
+ *     its CPU, so a task that has got its resources never waits for a thread.
  *
  * Callers: programs, from any thread. A forked child has no threads of the scheduler: every
  * call but close fails there. A death leaves nothing, since the room has only private memory.
@@ -89,10 +89,9 @@ tn_sched *tn_sched_close(tn_sched *sched)
         return NULL;
     while (sched->graphs != NULL)
         tn_graph_close(sched->graphs);
-    if (sched->pid == tni_os_pid()) {
-        tni_crew_end(sched);
+    tni_crew_end(sched);
+    if (sched->pid == tni_os_pid())
         tni_os_mutex_fini(&sched->lock);
-    }
     for (uint32_t i = 0; i < sched->event_count; i++)
         free(sched->events[i].running);
     free(sched->events);
@@ -136,8 +135,11 @@ static int take_variants(const struct tn_sched *sched, const tn_kind_options *gi
 {
     if (given->variants == NULL)
         return tni_fail_null("tn_kind_options.variants");
+    if (given->variant_count == 0 || given->variant_count > TNI_VARIANTS)
+        return tni_fail(TN_ERR_INVALID, "tn_kind_options.variant_count is %u: it is 1 to %d",
+                        given->variant_count, TNI_VARIANTS);
     ret->variant_count = given->variant_count;
-    for (uint32_t i = 0; i < TNI_MIN(given->variant_count, (uint32_t)TNI_VARIANTS); i++) {
+    for (uint32_t i = 0; i < given->variant_count; i++) {
         const tn_variant *variant = &given->variants[i];
         if (variant->run == NULL && !tni_sched_is_virtual(sched))
             return tni_fail(TN_ERR_INVALID, "variants[%u] has no function", i);

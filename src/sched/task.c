@@ -73,7 +73,7 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
         end_pending(graph, its, status);
     } else if (state == TNI_TASK_RUNNING && !its->is_ended_early) {
         its->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
-        its->status = status;
+        its->early_status = status;
         if (status < 0)
             tni_finish_failure(graph, its, status);
     } else {

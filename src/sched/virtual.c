@@ -101,9 +101,13 @@ int tni_virtual_run(struct tn_sched *sched, const struct tn_graph *graph)
         int status = begin_tasks(sched);
         if (status != 0)
             return status;
-        if (sched->event_count == 0)
+        uint64_t retry_ns = tni_plan_retry_ns(&sched->plan);
+        if (sched->event_count == 0 && retry_ns == TNI_FOREVER)
             return tni_fail(TN_ERR_CORRUPT, "no task runs and none can begin");
-        end_task(sched);
+        if (sched->event_count == 0 || retry_ns < sched->events[0].ends_ns)
+            sched->virtual_ns = TNI_MAX(sched->virtual_ns, retry_ns);
+        else
+            end_task(sched);
     }
     return 0;
 }

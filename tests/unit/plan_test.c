@@ -68,32 +68,32 @@ TN_TEST(three_tenths_are_one_tenth_and_two_tenths)
 
 TN_TEST(a_malformed_text_of_resources_is_refused)
 {
-    static const char *const wrong[] = {"GPU",
-                                        "=4",
-                                        "MEM=",
-                                        "MEM=-1",
-                                        "MEM=nan",
-                                        "MEM=inf",
-                                        "MEM=1e3",
-                                        "MEM=1000000000001",
-                                        "MEM=1 MEM=2",
-                                        "GPU=()",
-                                        "GPU=(0,0)",
-                                        "GPU=((0,1),(1))",
-                                        "GPU=(0,1",
-                                        "GPU=(0))",
-                                        "GPU=(-1)",
-                                        "GPU=(0 1)",
-                                        "GPU=(a)",
-                                        "GPU=(0,())",
-                                        "GPU=(99999999999)",
-                                        "CPU=(0,1)",
-                                        "CPU=0",
-                                        "THREADS=0.5",
-                                        "GPU=(((((((((0)))))))))",
-                                        "A_NAME_THAT_IS_LONGER_THAN_31_BYTES=1",
-                                        "a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 "
-                                        "l=1 m=1 n=1 o=1"};
+    static const char *const wrong[] = {
+        "GPU",
+        "=4",
+        "MEM=",
+        "MEM=-1",
+        "MEM=nan",
+        "MEM=inf",
+        "MEM=1e3",
+        "MEM=1000000000001",
+        "MEM=1 MEM=2",
+        "GPU=()",
+        "GPU=(0,0)",
+        "GPU=((0,1),(1))",
+        "GPU=(0,1",
+        "GPU=(0))",
+        "GPU=(-1)",
+        "GPU=(0 1)",
+        "GPU=(a)",
+        "GPU=(0,())",
+        "GPU=(99999999999)",
+        "CPU=(0,1)",
+        "CPU=0",
+        "THREADS=0.5",
+        "GPU=(((((((((0)))))))))",
+        "A_NAME_THAT_IS_LONGER_THAN_31_BYTES=1",
+        "a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1 m=1 n=1 o=1"};
     for (size_t i = 0; i < TNI_COUNT(wrong); i++) {
         int status = tni_pools_init(&pools, wrong[i], 4);
         if (status != TN_ERR_INVALID)

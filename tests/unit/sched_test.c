@@ -6,7 +6,7 @@
 
 #include "harness/harness.h"
 #include "os/os.h"
-#include "sched/sched.h"
+#include "sched_test.h"
 
 static tn_sched *open_sched(const char *resources)
 {
@@ -29,16 +29,6 @@ static tn_graph *open_graph(tn_sched *sched)
     tn_graph *graph;
     TN_CHECK_OK(tn_graph_create(sched, &graph));
     return graph;
-}
-
-static uint64_t add_task(tn_graph *graph, tn_task task, const uint64_t *inputs, uint64_t count)
-{
-    uint64_t first = 0;
-    TN_CHECK_OK(tn_graph_add(graph,
-                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
-                                        .input_ends = &count, .inputs = inputs),
-                             &first));
-    return first;
 }
 
 static int count_call(const tn_task_call *call)
@@ -246,12 +236,13 @@ static int secede_and_meet(const tn_task_call *call)
 
 TN_TEST(a_task_that_secedes_gives_its_cpu_to_another)
 {
-    struct meeting meeting = {.expected = 6};
+    enum { TASKS = 100 }; /* more than CPU and THREADS are */
+    struct meeting meeting = {.expected = TASKS};
     tn_sched *sched = open_sched("CPU=1");
     tn_graph *graph = open_graph(sched);
     tn_kind *kind = add_kind(sched, secede_and_meet, NULL);
     assert_int_equal(tn_task_secede(), TN_ERR_INVALID);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < TASKS; i++)
         (void)add_task(graph, (tn_task){.kind = kind, .context = &meeting}, NULL, 0);
     TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
     tn_sched_close(sched);
@@ -302,7 +293,7 @@ TN_TEST(what_depends_on_a_failed_task_ends_with_the_first_cause)
         last = add_task(graph, (tn_task){.kind = good, .context = &count}, &last, 1);
     uint64_t alone = add_task(graph, (tn_task){.kind = good, .context = &count}, NULL, 0);
     assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
-    assert_string_equal(tn_error_detail(), "the task does not want to");
+    assert_string_equal(tn_error_detail(), "task 0 (task): the task does not want to");
     assert_int_equal(tn_task_get_status(graph, last, &cause), TN_ERR_DENIED);
     assert_true(cause == first);
     TN_CHECK_OK(tn_task_get_status(graph, alone, NULL));
@@ -417,6 +408,86 @@ TN_TEST(tasks_of_a_cancelled_graph_do_not_begin)
     for (int i = 0; i < 2; i++)
         tnt_signal_close(&signals[i]);
 }
+
+TN_TEST(a_cancelled_graph_says_so_even_if_all_that_ran_was_done)
+{
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *waits = add_kind(sched, wait_for_signal, NULL);
+    (void)add_task(graph, (tn_task){.kind = waits, .context = signals}, NULL, 0);
+    tnt_await(&signals[0]);
+    TN_CHECK_OK(tn_graph_cancel(graph));
+    tnt_signal(&signals[1]);
+    assert_int_equal(tn_graph_wait(graph, TN_FOREVER), TN_ERR_INTERRUPTED);
+    assert_string_equal(tn_error_detail(), "the graph was cancelled");
+    tn_sched_close(sched);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+}
+
+/* ---- waiting for a better slot ----------------------------------------------------------- */
+
+struct slots {
+    struct tnt_signal began, go_on;
+    uint32_t made, blocked, used;
+};
+
+static int make_input(const tn_task_call *call)
+{
+    struct slots *slots = call->context;
+    return tn_resource_id("GPU", &slots->made, 1) == 1 ? 0 : TN_ERR_CORRUPT;
+}
+
+static int block_slot(const tn_task_call *call)
+{
+    struct slots *slots = call->context;
+    TN_CHECK(tn_resource_id("GPU", &slots->blocked, 1) == 1);
+    tnt_signal(&slots->began);
+    tnt_await(&slots->go_on);
+    return 0;
+}
+
+static int use_input(const tn_task_call *call)
+{
+    struct slots *slots = call->context;
+    TN_CHECK(tn_resource_id("GPU", &slots->used, 1) == 1);
+    tnt_signal(&slots->go_on);
+    return 0;
+}
+
+TN_TEST(a_task_gives_up_a_slot_whose_task_takes_longer_than_expected)
+{
+    static tn_task_fn *const runs[] = {make_input, block_slot, use_input};
+    struct slots slots = {.began = tnt_signal_open(), .go_on = tnt_signal_open()};
+    tn_kind *kinds[3];
+    tn_sched *sched = open_sched("CPU=1 GPU=(0,1)");
+    tn_graph *graph = open_graph(sched);
+    for (int i = 0; i < 3; i++) {
+        const tn_variant variant = {.run = runs[i], .request = "CPU=0 GPU=1"};
+        TN_CHECK_OK(tn_kind_create(sched,
+                                   TN_OPTIONS(tn_kind_options, .variants = &variant,
+                                              .variant_count = 1, .affinity = "GPU"),
+                                   &kinds[i]));
+    }
+    uint64_t input = add_task(graph, (tn_task){.kind = kinds[0], .context = &slots}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    (void)add_task(
+        graph, (tn_task){.kind = kinds[1], .context = &slots, .run_ns = 50 * TN_MILLISECOND},
+        &input, 1);
+    tnt_await(&slots.began);
+    (void)add_task(
+        graph, (tn_task){.kind = kinds[2], .context = &slots, .run_ns = 100 * TN_MILLISECOND},
+        &input, 1);
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    assert_int_equal(slots.blocked, slots.made);
+    assert_int_not_equal(slots.used, slots.made);
+    tn_sched_close(sched);
+    tnt_signal_close(&slots.began);
+    tnt_signal_close(&slots.go_on);
+}
+
+/* ---- a forked child ---------------------------------------------------------------------- */
 
 static int close_in_child(void *argument)
 {

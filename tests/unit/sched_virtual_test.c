@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness/harness.h"
-#include "sched/sched.h"
+#include "sched_test.h"
 
 #define MS UINT64_C(1000000)
 
@@ -67,16 +67,6 @@ static tn_kind *add_kind(tn_sched *sched, const char *name, const char *request,
         TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant, .variant_count = 1),
         &kind));
     return kind;
-}
-
-static uint64_t add_task(tn_graph *graph, tn_task task, const uint64_t *inputs, uint64_t count)
-{
-    uint64_t first = 0;
-    TN_CHECK_OK(tn_graph_add(graph,
-                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
-                                        .input_ends = &count, .inputs = inputs),
-                             &first));
-    return first;
 }
 
 static uint64_t run(tn_sched *sched, tn_graph *graph)
