@@ -28,6 +28,7 @@ TITLES = {
     "pool": "worker processes with leased jobs",
     "process": "child processes that are members",
     "queue": "bounded queues of messages",
+    "sched": "tasks that run when their resources are free",
     "share": "strategies, write-once arenas, and tensors beyond the domain",
     "status": "errors, the log, and interrupts",
     "sync": "events, semaphores, locks, conditions, barriers",
@@ -35,7 +36,7 @@ TITLES = {
     "version": "versions, and structs of options",
 }
 # In the order in which a reader meets them.
-ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "handle", "share", "attribute", "status",
+ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "sched", "handle", "share", "attribute", "status",
          "deadline", "inspect", "version"]
 LABEL = re.compile(r"(?:^|(?<=\s))(Threads|Blocks|Fork|Crash): ", re.M)
 

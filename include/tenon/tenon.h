@@ -14,6 +14,7 @@
  *   handle     plain bytes that another member can import      handle.h
  *   process    children that are members                       process.h
  *   pool       worker processes with leased jobs               pool.h
+ *   sched      tasks that run when the resources are free    sched.h
  *   inspect    who holds what; the audit                       inspect.h
  *
  * Functions return 0 or a count, or a negative TN_ERR_*; tn_error_detail() says more.
@@ -34,6 +35,7 @@
 #include <tenon/pool.h>
 #include <tenon/process.h>
 #include <tenon/queue.h>
+#include <tenon/sched.h>
 #include <tenon/share.h>
 #include <tenon/status.h>
 #include <tenon/sync.h>

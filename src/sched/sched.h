@@ -6,7 +6,7 @@
 #ifndef TNI_SCHED_H
 #define TNI_SCHED_H
 
-#include "sched/calls.h"
+#include <tenon/sched.h>
 
 #include "plan/plan.h"
 

@@ -43,8 +43,7 @@ typedef struct tn_kind tn_kind;
 
 /** In which order ready tasks of one priority begin. */
 enum {
-    TN_ORDER_AUTO =
-        0, /* by rank if the time of each task of the list is known, else by depth */
+    TN_ORDER_AUTO = 0,  /* by rank if the time of each task of a list is known, else by depth */
     TN_ORDER_DEPTH = 1, /* depth first: few results are waited for at a time */
     TN_ORDER_RANK = 2   /* first the task with the longest way to the end of the graph */
 };
@@ -67,11 +66,10 @@ typedef void tn_trace_fn(const tn_task_event *event, void *context);
 
 /** Zero in a field means its default. */
 typedef struct tn_sched_options {
-    size_t struct_size; /* sizeof(tn_sched_options) */
-    const char
-        *resources; /* as above; NULL: the environment variable TENON_RESOURCES, or none */
-    uint32_t flags; /* TN_SCHED_* */
-    uint32_t order; /* TN_ORDER_* */
+    size_t struct_size;    /* sizeof(tn_sched_options) */
+    const char *resources; /* as above; NULL: the environment variable TENON_RESOURCES */
+    uint32_t flags;        /* TN_SCHED_* */
+    uint32_t order;        /* TN_ORDER_* */
     uint32_t skips; /* after how many later tasks that need the same resources begin before
                        it, a ready task has them reserved; default 8 */
     uint32_t reserved;
@@ -168,14 +166,13 @@ typedef struct tn_variant {
 enum { TN_VARIANTS = 4 };
 
 typedef struct tn_kind_options {
-    size_t struct_size; /* sizeof(tn_kind_options) */
-    const char *name;   /* for errors and traces; copied; NULL: "task" */
-    const tn_variant
-        *variants;          /* [variant_count]; the scheduler takes the one that ends first */
-    uint32_t variant_count; /* 1 to TN_VARIANTS */
-    uint32_t attempts;      /* how often a task may be started; default 3 */
-    const char *affinity;   /* resources with slots, as in "GPU": begin on the slot that made
-                               the largest input, if it is free soon; NULL: none */
+    size_t struct_size;         /* sizeof(tn_kind_options) */
+    const char *name;           /* for errors and traces; copied; NULL: "task" */
+    const tn_variant *variants; /* [variant_count]; the one that would end first is taken */
+    uint32_t variant_count;     /* 1 to TN_VARIANTS */
+    uint32_t attempts;          /* how often a task may be started; default 3 */
+    const char *affinity; /* resources with slots, as in "GPU": begin on the slot that made
+                             the largest input, if it is free soon; NULL: none */
 } tn_kind_options;
 
 /**
@@ -183,9 +180,11 @@ typedef struct tn_kind_options {
  *
  * @param ret_kind  owned by the scheduler, until that is closed; untouched on failure
  * @return 0, or
- *         TN_ERR_INVALID    a request is malformed, or the scheduler can never meet it;
- * affinity names what no variant requests; an argument is NULL or out of range TN_ERR_NO_MEMORY
- * there is no private memory
+ *         TN_ERR_INVALID    a request is malformed, or the scheduler can never meet it; or
+ *                           affinity names what no variant requests; or an argument is NULL or
+ *                           out of range
+ *         TN_ERR_NO_MEMORY  there is no private memory
+ *         TN_ERR_FORKED
  *
  * Blocks: never.
  */
@@ -311,8 +310,8 @@ TN_API TN_NODISCARD int tn_task_get_status(tn_graph *graph, uint64_t task, uint6
 /**
  * End a task that returned, or is about to return, TN_TASK_PENDING.
  *
- * @param status  0, or a negative TN_ERR_*; with an error the thread's tn_error_detail() is
- * kept as the sentence
+ * @param status  0, or a negative TN_ERR_*; with an error, the tn_error_detail() of this thread
+ *                is kept as its sentence
  * @return 0, or
  *         TN_ERR_INVALID    the task does not run, or has ended; or the status is positive
  *         TN_ERR_NOT_FOUND  the graph has no such task
@@ -335,8 +334,7 @@ TN_API int tn_task_secede(void);
  * Get the slots that the task of this thread has got.
  *
  * @param resource  a resource with slots, as in "GPU"
- * @param ret_ids   [capacity]: the numbers of the slots, ascending; may be NULL if capacity is
- * 0
+ * @param ret_ids   [capacity]: the numbers of the slots, ascending; NULL only if capacity is 0
  * @return how many slots the task has, also if that is more than `capacity`; 0: none; or
  *         TN_ERR_INVALID    this thread runs no task; or the resource is a sum, whose parts
  *                           have no identity; or an argument is NULL
