@@ -242,21 +242,29 @@ TN_API TN_NODISCARD int tn_graph_add(tn_graph *graph, const tn_task_list *list,
                                      uint64_t *ret_first);
 
 /**
- * Wait until all tasks of the graph have ended. tn_graph_run() also runs tasks in this thread
- * meanwhile; such a task can delay its return beyond the deadline. In a task of the same
- * scheduler, both first give back the CPU of that task, as tn_task_secede().
+ * Wait until all tasks of the graph have ended. In a task of the same scheduler, the call first
+ * gives back the CPU of that task, as tn_task_secede().
  *
  * @return 0, or
  *         The status of the task that failed first, with its sentence. All tasks have ended.
  *         TN_ERR_TIMED_OUT    the deadline passed; the tasks go on
  *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait, or the graph was
  *                             cancelled
+ *         TN_ERR_SYSTEM       no thread could be started, and none runs
  *         TN_ERR_INVALID, TN_ERR_FORKED, TN_ERR_NO_MEMORY
- *         TN_ERR_SYSTEM       tn_graph_wait(): no thread could be started, and none runs
  *
  * Blocks: until the deadline.
  */
 TN_API TN_NODISCARD int tn_graph_wait(tn_graph *graph, tn_deadline deadline);
+
+/**
+ * Run tasks in this thread until all tasks of the graph have ended; otherwise as
+ * tn_graph_wait(). The tasks may be of other graphs of the scheduler. A task that this thread
+ * runs can delay the return beyond the deadline.
+ * @return as tn_graph_wait(), but never TN_ERR_SYSTEM
+ *
+ * Blocks: until the deadline.
+ */
 TN_API TN_NODISCARD int tn_graph_run(tn_graph *graph, tn_deadline deadline);
 
 /**
