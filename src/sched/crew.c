@@ -5,6 +5,10 @@
  * A worker takes resources and tasks under the lock, and runs the tasks without it. If the
  * tasks request CPUs only, it takes several at a time, and runs a task that became ready at
  * once, as long as its turn of about 50 us lasts. So short tasks do not need the lock each.
+ *
+ * A task can take much longer than others of its kind did, and tasks of the same turn wait
+ * behind it. So one idle worker is the guard: it looks each millisecond, and puts tasks that
+ * wait in a turn that made no progress back into the plan.
  */
 #include <stdlib.h>
 
@@ -14,6 +18,7 @@ enum {
     BATCH = 512,         /* most tasks of a turn */
     TURN_NS = 50 * 1000, /* how long a turn lasts, if its tasks are shorter */
     SHORT_NS = 2000,     /* of shorter tasks, the time is not read after each */
+    LOOK_NS = 1000000,   /* time between two looks of the guard */
     LEARNED = 4          /* kinds of one turn whose time is learned */
 };
 
@@ -61,22 +66,26 @@ static int start_thread(struct tn_sched *sched)
         free(worker);
         return status;
     }
-    worker->next = sched->threads;
+    worker->next = sched->workers;
     status = tni_os_thread_start("tenon task", run_thread, worker, &worker->thread);
     if (status != 0) {
         fini_worker(worker);
         free(worker);
         return status;
     }
-    sched->threads = worker;
+    sched->workers = worker;
     sched->thread_count++;
     return 0;
 }
 
+static bool may_start(const struct tn_sched *sched)
+{
+    return sched->thread_count < sched->thread_most + sched->seceded_count;
+}
+
 int tni_crew_wake(struct tn_sched *sched)
 {
-    bool may_start = sched->thread_count < sched->thread_most + sched->seceded_count;
-    if (tni_sched_is_virtual(sched) || (sched->idle == NULL && !may_start) ||
+    if (tni_sched_is_virtual(sched) || (sched->idle == NULL && !may_start(sched)) ||
         !tni_plan_can_start(&sched->plan, tni_os_now_ns()))
         return 0;
     if (sched->idle != NULL) {
@@ -87,11 +96,24 @@ int tni_crew_wake(struct tn_sched *sched)
     return sched->thread_count > 0 ? 0 : status; /* with one thread, all tasks run */
 }
 
+/* Let an idle worker look at the turns in which tasks wait. Under the lock. */
+static void call_guard(struct tn_sched *sched)
+{
+    if (sched->guarded_count == 0 || sched->guard != NULL)
+        return;
+    if (sched->idle != NULL)
+        tni_os_cond_signal(&sched->idle->wake_up);
+    else if (may_start(sched))
+        (void)start_thread(
+            sched); /* else the tasks run all the same, after those before them */
+}
+
 /* ---- one turn of a worker ---------------------------------------------------------------- */
 
 struct turn {
     struct tni_worker *worker;
-    struct tni_chain tasks;   /* that run next */
+    struct tni_task *next;    /* that became ready, and runs next; NULL: the first that waits */
+    uint64_t waiting_key;     /* of the first that waits; UINT64_MAX: none does */
     struct tni_chain readied; /* that became ready, and are not in the plan yet */
     struct tn_graph *graph;   /* whose tasks `ended` counts */
     uint32_t ended, count;
@@ -107,6 +129,35 @@ struct turn {
     } learned[LEARNED];
     uint32_t learned_count;
 };
+
+/* Take the task that runs next. NULL: there is none */
+static struct tni_task *take_task(struct turn *turn)
+{
+    struct tni_worker *worker = turn->worker;
+    struct tni_task *task = turn->next;
+    if (task != NULL) {
+        turn->next = NULL;
+        return task;
+    }
+    /* The guard takes all tasks that wait, or finds none: a task is never taken twice. */
+    task = atomic_exchange_explicit(&worker->waiting, NULL, memory_order_acquire);
+    if (task == NULL)
+        return NULL;
+    turn->waiting_key = task->next != NULL ? task->next->key : UINT64_MAX;
+    atomic_store_explicit(&worker->waiting, task->next, memory_order_release);
+    return task;
+}
+
+/* Move the tasks that wait in a turn to `chain`. */
+static void take_waiting(struct tni_worker *worker, struct tni_chain *chain)
+{
+    struct tni_task *next,
+        *task = atomic_exchange_explicit(&worker->waiting, NULL, memory_order_acquire);
+    for (; task != NULL; task = next) {
+        next = task->next;
+        tni_chain_append(chain, task);
+    }
+}
 
 /* Read the time, and count what passed for the tasks of the kind since the last reading. */
 static void read_time(struct turn *turn)
@@ -219,7 +270,7 @@ static bool is_next(const struct turn *turn, const struct tni_task *task)
     if (!turn->is_short && turn->read_ns - turn->started_ns >= TURN_NS)
         return false;
     return task->key <= atomic_load_explicit(&sched->plan.best_key, memory_order_relaxed) &&
-           (turn->tasks.first == NULL || task->key <= turn->tasks.first->key);
+           task->key <= turn->waiting_key;
 }
 
 static void end_task(struct turn *turn, struct tni_task *task, int status)
@@ -238,11 +289,7 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
     if (first == NULL)
         return;
     if (is_next(turn, first)) {
-        tni_chain_take(&ready);
-        first->next = turn->tasks.first;
-        if (turn->tasks.first == NULL)
-            turn->tasks.last = first;
-        turn->tasks.first = first;
+        turn->next = tni_chain_take(&ready);
     }
     if (ready.first == NULL)
         return;
@@ -252,7 +299,13 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
 }
 
 /* Let other turns run the rest of the tasks, which need resources of their own. */
-static void put_back(struct turn *turn) { tni_chain_join(&turn->readied, &turn->tasks); }
+static void put_back(struct turn *turn)
+{
+    if (turn->next != NULL)
+        tni_chain_append(&turn->readied, turn->next);
+    turn->next = NULL;
+    take_waiting(turn->worker, &turn->readied);
+}
 
 static void run_task(struct turn *turn, struct tni_task *task)
 {
@@ -263,7 +316,7 @@ static void run_task(struct turn *turn, struct tni_task *task)
         turn->is_short = turn->is_short && turn->count == 0;
         turn->kind = task->kind;
     }
-    turn->count++;
+    atomic_store_explicit(&turn->worker->run_count, ++turn->count, memory_order_relaxed);
     task->attempt++;
     atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);
     if (atomic_load_explicit(&tni_graph_of(task)->tasks.is_cancelled, memory_order_relaxed)) {
@@ -295,22 +348,28 @@ static void run_task(struct turn *turn, struct tni_task *task)
 static bool take_turn(struct tni_worker *worker)
 {
     struct tn_sched *sched = worker->sched;
-    struct turn turn = {.worker = worker, .started_ns = tni_os_now_ns()};
+    struct turn turn = {
+        .worker = worker, .started_ns = tni_os_now_ns(), .waiting_key = UINT64_MAX};
+    struct tni_chain tasks = {0};
     struct tni_task *task;
     /* With a trace, each task has its own times. */
     uint32_t most = sched->options.trace != NULL ? 1 : BATCH;
-    if (!tni_plan_next(&sched->plan, turn.started_ns, most, worker->running, &turn.tasks))
+    if (!tni_plan_next(&sched->plan, turn.started_ns, most, worker->running, &tasks))
         return false;
     uint32_t variant = worker->running->variant;
-    uint64_t mean_ns = turn.tasks.first->kind->mean_ns[variant];
+    uint64_t mean_ns = tasks.first->kind->mean_ns[variant];
     turn.is_batch = worker->running->signature->is_batch && most > 1;
     turn.is_short = turn.is_batch && mean_ns != 0 && mean_ns < SHORT_NS;
     turn.read_ns = turn.started_ns;
-    turn.kind = turn.tasks.first->kind;
+    turn.kind = tasks.first->kind;
+    bool is_guarded = tasks.first != tasks.last;
+    atomic_store_explicit(&worker->waiting, tasks.first, memory_order_release);
     tni_crew_wake(sched);
+    sched->guarded_count += is_guarded;
+    call_guard(sched);
     tni_os_mutex_unlock(&sched->lock);
 
-    while ((task = tni_chain_take(&turn.tasks)) != NULL) {
+    while ((task = take_task(&turn)) != NULL) {
         run_task(&turn, task);
         if (turn.is_short)
             continue;
@@ -323,6 +382,7 @@ static bool take_turn(struct tni_worker *worker)
     read_time(&turn);
 
     tni_os_mutex_lock(&sched->lock);
+    sched->guarded_count -= is_guarded;
     for (uint32_t i = 0; i < turn.learned_count; i++)
         tni_kind_learn(turn.learned[i].kind, variant, turn.learned[i].took_ns,
                        turn.learned[i].count);
@@ -378,6 +438,46 @@ static bool is_done(const struct tni_worker *worker)
                                  : worker->sched->is_closing;
 }
 
+/* Put tasks that wait in turns without progress since the last look into the plan. */
+static void look(struct tn_sched *sched)
+{
+    struct tni_chain tasks = {0};
+    for (struct tni_worker *worker = sched->workers; worker != NULL; worker = worker->next) {
+        uint32_t run_count = atomic_load_explicit(&worker->run_count, memory_order_relaxed);
+        if (run_count == worker->seen_count)
+            take_waiting(worker, &tasks);
+        worker->seen_count = run_count;
+    }
+    if (tasks.first == NULL)
+        return;
+    tni_plan_push(&sched->plan, &tasks);
+    tni_crew_wake(sched);
+}
+
+/* Sleep for a while, as the guard or not. Under the lock, which is released meanwhile. */
+static int sleep_once(struct tni_worker *worker, uint64_t until_ns)
+{
+    struct tn_sched *sched = worker->sched;
+    uint64_t look_ns = TNI_FOREVER;
+    int status = 0;
+    if (sched->guarded_count > 0 && sched->guard == NULL) {
+        sched->guard = worker;
+        look_ns = tni_os_now_ns() + LOOK_NS;
+        until_ns = TNI_MIN(until_ns, look_ns);
+    }
+    /* The hook that interrupts waits is for waits of the program, not for those here. */
+    if (worker->helps != NULL)
+        status = tni_crew_sleep(sched, &worker->wake_up, until_ns);
+    else
+        tni_os_cond_wait(&worker->wake_up, &sched->lock, until_ns);
+    if (sched->guard != worker)
+        return status;
+    sched->guard = NULL;
+    if (tni_os_now_ns() >= look_ns)
+        look(sched);
+    return status;
+}
+
 /* Sleep until there is something to do. Under the lock, which is released meanwhile. */
 static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
 {
@@ -392,13 +492,10 @@ static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
         uint64_t until_ns = TNI_MIN(deadline_ns, tni_plan_retry_ns(&sched->plan));
         if (until_ns != TNI_FOREVER && tni_os_now_ns() >= until_ns)
             break;
-        /* The hook that interrupts waits is for waits of the program, not for those here. */
-        if (worker->helps != NULL)
-            status = tni_crew_sleep(sched, &worker->wake_up, until_ns);
-        else
-            tni_os_cond_wait(&worker->wake_up, &sched->lock, until_ns);
+        status = sleep_once(worker, until_ns);
     }
     leave_idle(sched, worker);
+    call_guard(sched);
     call_hook(sched, sched->options.begin_work);
     return status;
 }
@@ -428,6 +525,8 @@ int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadl
         return status;
     worker.helps = graph;
     worker.outer = current;
+    worker.next = sched->workers;
+    sched->workers = &worker;
     current = &worker;
     while (status == 0 && !tni_graph_has_ended(graph)) {
         if (deadline_ns != TNI_FOREVER && tni_os_now_ns() >= deadline_ns)
@@ -436,6 +535,10 @@ int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadl
             status = be_idle(&worker, deadline_ns);
     }
     current = worker.outer;
+    struct tni_worker **at = &sched->workers;
+    while (*at != &worker)
+        at = &(*at)->next;
+    *at = worker.next;
     if (worker.is_woken)
         tni_crew_wake(sched); /* it was woken up for a task that it does not run */
     fini_worker(&worker);
@@ -452,11 +555,13 @@ void tni_crew_end(struct tn_sched *sched)
             wake_one(sched);
         tni_os_mutex_unlock(&sched->lock);
     }
-    while (sched->threads != NULL) {
-        struct tni_worker *worker = sched->threads;
-        if (is_own)
-            tni_os_thread_join(&worker->thread);
-        sched->threads = worker->next;
+    /* A thread looks at all workers, so none is freed before all have ended. */
+    for (struct tni_worker *worker = sched->workers; is_own && worker != NULL;
+         worker = worker->next)
+        tni_os_thread_join(&worker->thread);
+    while (sched->workers != NULL) {
+        struct tni_worker *worker = sched->workers;
+        sched->workers = worker->next;
         if (is_own)
             tni_os_cond_fini(&worker->wake_up);
         free(worker->running);

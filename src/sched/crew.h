@@ -28,8 +28,12 @@ struct tni_worker {
     tni_os_cond wake_up;
     struct tni_worker *next_idle;
     struct tni_worker *outer; /* the worker whose task called tn_graph_run() in this thread */
-    struct tni_worker *next;  /* of the threads of the scheduler */
-    tni_os_thread thread;
+    struct tni_worker *next;  /* of the scheduler */
+    tni_os_thread thread;     /* unless helps is set */
+    /* The tasks that wait in the turn of this worker. Whoever takes one takes all out first. */
+    struct tni_task *_Atomic waiting;
+    _Atomic uint32_t run_count; /* of the turn; and what the guard saw at its last look */
+    uint32_t seen_count;
 };
 
 /* A task that runs in virtual time. */
@@ -46,7 +50,11 @@ struct tn_sched {
     int32_t pid;                     /* of the process that made it */
     struct tn_graph *graphs;
     /* threads */
-    struct tni_worker *idle, *threads;
+    struct tni_worker *workers; /* threads of the scheduler, and callers of tn_graph_run() */
+    struct tni_worker *idle;
+    struct tni_worker
+        *guard;             /* an idle worker that looks for turns without progress, or NULL */
+    uint32_t guarded_count; /* turns in which tasks wait, or waited */
     _Atomic uint32_t idle_count;
     uint32_t thread_count, thread_most;
     uint32_t seceded_count; /* tasks that run and gave back their CPU */

@@ -227,6 +227,43 @@ TN_TEST(tasks_without_cpu_run_beside_those_that_have_all_cpus)
     tn_sched_close(sched);
 }
 
+/* The first task waits until all others of its kind have begun. So far the kind took no time.
+ */
+struct gate {
+    _Atomic int begun;
+    int expected;
+};
+
+static int wait_at_gate(const tn_task_call *call)
+{
+    struct gate *gate = call->context;
+    uint64_t end_ns = tni_os_now_ns() + 20 * (uint64_t)TN_SECOND;
+    if (gate == NULL || atomic_fetch_add(&gate->begun, 1) > 0)
+        return 0;
+    while (atomic_load(&gate->begun) < gate->expected)
+        if (tni_os_now_ns() >= end_ns)
+            return TN_ERR_TIMED_OUT;
+    return 0;
+}
+
+TN_TEST(tasks_do_not_wait_behind_one_that_takes_long)
+{
+    enum { TASKS = 300 };
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, wait_at_gate, NULL);
+    struct gate gate = {.expected = TASKS};
+    for (int round = 0; round < 4; round++) { /* in the last, one task takes long */
+        tn_task tasks[TASKS];
+        for (int i = 0; i < TASKS; i++)
+            tasks[i] = (tn_task){.kind = kind, .context = round == 3 ? &gate : NULL};
+        TN_CHECK_OK(tn_graph_add(
+            graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TASKS), NULL));
+        TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    }
+    tn_sched_close(sched);
+}
+
 static int secede_and_meet(const tn_task_call *call)
 {
     TN_CHECK_OK(tn_task_secede());
