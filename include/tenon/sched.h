@@ -243,7 +243,7 @@ TN_API TN_NODISCARD int tn_graph_add(tn_graph *graph, const tn_task_list *list,
 
 /**
  * Wait until all tasks of the graph have ended. In a task of the same scheduler, the call first
- * gives back the CPU of that task, as tn_task_secede().
+ * gives back the CPU of that task, as tn_task_secede(), unless the deadline is TN_NOW.
  *
  * @return 0, or
  *         The status of the task that failed first, with its sentence. All tasks have ended.

@@ -228,5 +228,6 @@ int tnp_synchronized_init(PyObject *module);
 int tnp_condition_init(PyObject *module);
 int tnp_process_init(PyObject *module);
 int tnp_inspect_init(PyObject *module);
+int tnp_sched_init(PyObject *module);
 
 #endif

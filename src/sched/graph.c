@@ -148,7 +148,7 @@ static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline
         return status;
     struct tn_sched *sched = graph->sched;
     struct tni_worker *current = tni_crew_current();
-    if (current != NULL && current->sched == sched)
+    if (current != NULL && current->sched == sched && deadline.ns > TN_NOW.ns)
         tni_crew_secede(current);
     tni_os_mutex_lock(&sched->lock);
     if (tni_sched_is_virtual(sched))

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched: the type Scheduler.
+ *
+ * A thread of the scheduler takes the GIL before it looks for tasks, and keeps it until it
+ * sleeps. So a task that waits for the GIL has not been taken, and short tasks run one after
+ * another without a change of thread. No thread waits for the GIL under the scheduler's lock.
+ */
+#include "sched.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { GRAPH_TASKS = 4096 }; /* of one graph of submit() */
+
+/* ---- the GIL in threads of the scheduler ------------------------------------------------- */
+
+static pthread_key_t thread_end;
+static _Thread_local PyThreadState *saved; /* while this thread sleeps in the scheduler */
+
+static void begin_work(void *context)
+{
+    (void)context;
+    if (saved != NULL) {
+        PyEval_RestoreThread(saved);
+        saved = NULL;
+        return;
+    }
+    (void)PyGILState_Ensure(); /* the first time, in a thread of the scheduler */
+    pthread_setspecific(thread_end, &thread_end);
+}
+
+static void end_work(void *context)
+{
+    (void)context;
+    saved = PyEval_SaveThread();
+}
+
+/* A thread of the scheduler ends: its state of Python ends too. */
+static void end_thread(void *unused)
+{
+    (void)unused;
+    if (saved == NULL)
+        return;
+    PyEval_RestoreThread(saved);
+    saved = NULL;
+    PyGILState_Release(PyGILState_UNLOCKED);
+}
+
+/* ---- making and closing ------------------------------------------------------------------ */
+
+static _Thread_local bool is_in_task;
+
+tn_sched *tnp_sched_of(tnp_sched *its)
+{
+    if (its->sched == NULL)
+        tnp_raise_text(TN_ERR_CLOSED, "the scheduler is closed");
+    return its->sched;
+}
+
+static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"resources", "order", "skips", "skew", NULL};
+    const char *resources = NULL;
+    unsigned order = 0, skips = 0;
+    double skew = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IId", names, &resources, &order,
+                                     &skips, &skew))
+        return NULL;
+    tnp_sched *its = (tnp_sched *)type->tp_alloc(type, 0);
+    if (its == NULL)
+        return NULL;
+    int status = tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = resources,
+                                            .order = order, .skips = skips, .skew = skew,
+                                            .begin_work = begin_work, .end_work = end_work),
+                                 &its->sched);
+    if (status == 0)
+        return (PyObject *)its;
+    tnp_raise(status);
+    Py_DECREF(its);
+    return NULL;
+}
+
+static void *close_alone(void *sched)
+{
+    tn_sched_close(sched);
+    return NULL;
+}
+
+/*
+ * Close it without the GIL, which its tasks need in order to end. A task cannot wait for its
+ * own end, so another thread closes it then; if none can be started, the scheduler stays.
+ */
+static void close_sched(tnp_sched *its)
+{
+    tn_sched *sched = its->sched;
+    pthread_t thread;
+    its->sched = NULL;
+    its->graph = NULL;
+    its->graph_count = its->kind_count = 0;
+    if (sched == NULL)
+        return;
+    if (is_in_task) {
+        if (pthread_create(&thread, NULL, close_alone, sched) == 0)
+            pthread_detach(thread);
+        return;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    tn_sched_close(sched);
+    Py_END_ALLOW_THREADS;
+    tnp_runs_free(its);
+}
+
+static void dealloc(tnp_sched *its)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (its->weak != NULL)
+        PyObject_ClearWeakRefs((PyObject *)its);
+    close_sched(its);
+    PyMem_Free(its->kinds);
+    PyMem_Free(its->graphs);
+    PyErr_Restore(type, value, traceback);
+    Py_TYPE(its)->tp_free(its);
+}
+
+/* Close graphs that were filled, and whose tasks have ended. */
+static void close_graphs(tnp_sched *its)
+{
+    Py_ssize_t kept = 0;
+    for (Py_ssize_t i = 0; i < its->graph_count; i++)
+        if (tn_graph_wait(its->graphs[i], TN_NOW) == TN_ERR_TIMED_OUT)
+            its->graphs[kept++] = its->graphs[i];
+        else
+            tn_graph_close(its->graphs[i]);
+    its->graph_count = kept;
+}
+
+/* Wait for what submit() was given. 0, or a status with which the wait ended early. */
+static int drain(tnp_sched *its)
+{
+    int status = 0;
+    close_graphs(its);
+    for (Py_ssize_t i = 0; i <= its->graph_count && status != TN_ERR_INTERRUPTED; i++) {
+        tn_graph *graph = i < its->graph_count ? its->graphs[i] : its->graph;
+        if (graph != NULL)
+            TNP_UNLOCKED(status, tn_graph_wait(graph, TN_FOREVER));
+    }
+    return status;
+}
+
+static PyObject *close_method(tnp_sched *its, PyObject *unused)
+{
+    (void)unused;
+    if (its->sched == NULL)
+        Py_RETURN_NONE;
+    if (is_in_task || its->callers > 0)
+        return tnp_raise_text(TN_ERR_INVALID, is_in_task ? "a task cannot close a scheduler"
+                                                         : "another thread uses the scheduler");
+    its->callers++;
+    int status = drain(its);
+    its->callers--;
+    if (status != 0)
+        return tnp_raise(status);
+    close_sched(its);
+    Py_RETURN_NONE;
+}
+
+/* ---- kinds ------------------------------------------------------------------------------- */
+
+static int run_call(const tn_task_call *call);
+
+tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index)
+{
+    Py_ssize_t i = PyLong_AsSsize_t(index);
+    if (i >= 0 && i < its->kind_count)
+        return its->kinds[i];
+    if (!PyErr_Occurred())
+        tnp_raise_text(TN_ERR_INVALID, "the scheduler has no kind %zd", i);
+    return NULL;
+}
+
+static PyObject *kind(tnp_sched *its, PyObject *args)
+{
+    const char *name, *request, *affinity;
+    tn_kind *made;
+    if (!PyArg_ParseTuple(args, "szz", &name, &request, &affinity) || tnp_sched_of(its) == NULL)
+        return NULL;
+    if (its->kind_count == its->kind_room) {
+        Py_ssize_t room = 16 + 2 * its->kind_room;
+        tn_kind **kinds = PyMem_Realloc(its->kinds, (size_t)room * sizeof(tn_kind *));
+        if (kinds == NULL)
+            return PyErr_NoMemory();
+        its->kinds = kinds;
+        its->kind_room = room;
+    }
+    const tn_variant variant = {.run = run_call, .request = request};
+    int status = tn_kind_create(its->sched,
+                                TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
+                                           .variant_count = 1, .affinity = affinity),
+                                &made);
+    if (status != 0)
+        return tnp_raise(status);
+    its->kinds[its->kind_count] = made;
+    return PyLong_FromSsize_t(its->kind_count++);
+}
+
+/* The function of every task: its context says what it calls. */
+static int run_call(const tn_task_call *call)
+{
+    struct tnp_call *its = call->context;
+    bool was_in_task = is_in_task;
+    is_in_task = true;
+    int status = its->run(its);
+    is_in_task = was_in_task;
+    return status;
+}
+
+/* ---- single tasks ------------------------------------------------------------------------ */
+
+struct job {
+    struct tnp_call call;
+    tnp_sched *its; /* so that a scheduler that nobody uses runs what it was given */
+    PyObject *callable;
+};
+
+static int run_job(struct tnp_call *call)
+{
+    struct job job = *(struct job *)call;
+    PyMem_Free(call);
+    PyObject *result = PyObject_CallNoArgs(job.callable);
+    if (result == NULL)
+        PyErr_WriteUnraisable(job.callable);
+    Py_XDECREF(result);
+    Py_DECREF(job.callable);
+    Py_DECREF(job.its);
+    return 0;
+}
+
+/* Provide a graph for one more task. A graph never forgets its tasks, so it is renewed. */
+static int provide_graph(tnp_sched *its)
+{
+    if (its->graph != NULL && its->submitted < GRAPH_TASKS)
+        return 0;
+    close_graphs(its);
+    if (its->graph_count == its->graph_room) {
+        Py_ssize_t room = 16 + 2 * its->graph_room;
+        tn_graph **graphs = PyMem_Realloc(its->graphs, (size_t)room * sizeof(tn_graph *));
+        if (graphs == NULL)
+            return TN_ERR_NO_MEMORY;
+        its->graphs = graphs;
+        its->graph_room = room;
+    }
+    tn_graph *graph;
+    int status = tn_graph_create(its->sched, &graph);
+    if (status != 0)
+        return status;
+    if (its->graph != NULL)
+        its->graphs[its->graph_count++] = its->graph;
+    its->graph = graph;
+    its->submitted = 0;
+    return 0;
+}
+
+static PyObject *submit(tnp_sched *its, PyObject *args)
+{
+    PyObject *index, *callable;
+    int priority = 0;
+    if (!PyArg_ParseTuple(args, "OO|i", &index, &callable, &priority) ||
+        tnp_sched_of(its) == NULL)
+        return NULL;
+    tn_kind *of = tnp_kind_of(its, index);
+    if (of == NULL)
+        return NULL;
+    struct job *job = PyMem_Malloc(sizeof *job);
+    if (job == NULL)
+        return PyErr_NoMemory();
+    Py_INCREF(callable);
+    Py_INCREF(its);
+    *job = (struct job){{run_job}, its, callable};
+    const tn_task task = {.kind = of, .context = job, .priority = priority};
+    int status = provide_graph(its);
+    if (status == 0)
+        status = tn_graph_add(its->graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1),
+                              NULL);
+    if (status != 0) {
+        tnp_raise(status);
+        Py_DECREF(callable);
+        Py_DECREF(its);
+        PyMem_Free(job);
+        return NULL;
+    }
+    its->submitted++;
+    Py_RETURN_NONE;
+}
+
+/* ---- what a task has --------------------------------------------------------------------- */
+
+enum { MANY_SLOTS = 4096 };
+
+static PyObject *resource_id(PyObject *module, PyObject *args)
+{
+    const char *resource;
+    uint32_t ids[MANY_SLOTS];
+    (void)module;
+    if (!PyArg_ParseTuple(args, "s", &resource))
+        return NULL;
+    int count = tn_resource_id(resource, ids, MANY_SLOTS);
+    if (count < 0)
+        return tnp_raise(count);
+    if (count == 0 || count > MANY_SLOTS)
+        return tnp_raise_text(TN_ERR_INVALID,
+                              count == 0 ? "the task did not request the resource %s"
+                                         : "the task has too many slots of %s",
+                              resource);
+    if (count == 1)
+        return PyLong_FromUnsignedLong(ids[0]);
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple != NULL && i < count; i++) {
+        PyObject *id = PyLong_FromUnsignedLong(ids[i]);
+        if (id == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, id);
+    }
+    return tuple;
+}
+
+static PyObject *secede(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    int status = tn_task_secede();
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *resources(tnp_sched *its, PyObject *unused)
+{
+    tn_sched_info info = {.struct_size = sizeof info};
+    (void)unused;
+    if (tnp_sched_of(its) == NULL)
+        return NULL;
+    int status = tn_sched_get_info(its->sched, &info);
+    if (status != 0)
+        return tnp_raise(status);
+    PyObject *all = PyDict_New();
+    for (uint32_t i = 0; all != NULL && i < info.resource_count; i++) {
+        const tn_resource_info *resource = &info.resources[i];
+        PyObject *pair = Py_BuildValue("dd", resource->total, resource->free);
+        if (pair == NULL || PyDict_SetItemString(all, resource->name, pair) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(pair);
+    }
+    return all;
+}
+
+/* ---- the type ---------------------------------------------------------------------------- */
+
+static PyMethodDef methods[] = {
+    {"close", (PyCFunction)close_method, METH_NOARGS,
+     "close($self, /)\n--\n\n"
+     "Wait for all tasks of submit(), and end the threads."},
+    {"kind", (PyCFunction)kind, METH_VARARGS,
+     "kind($self, name, request, affinity, /)\n--\n\n"
+     "Make a kind of task. Returns its index."},
+    {"submit", (PyCFunction)submit, METH_VARARGS,
+     "submit($self, kind, callable, priority=0, /)\n--\n\n"
+     "Call a function without arguments, when the resources of its kind are free."},
+    {"run", (PyCFunction)tnp_sched_run, METH_VARARGS,
+     "run($self, graph, keys, node_type, data_type, convert, find_kind, /)\n--\n\n"
+     "Run what the keys need, and return their values in a list."},
+    {"resources", (PyCFunction)resources, METH_NOARGS,
+     "resources($self, /)\n--\n\n"
+     "The total and the free amount of each resource."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Scheduler",
+    .tp_doc = "Threads that run calls when the resources that the calls request are free.",
+    .tp_basicsize = sizeof(tnp_sched),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = make,
+    .tp_dealloc = (destructor)dealloc,
+    .tp_weaklistoffset = offsetof(tnp_sched, weak),
+    .tp_methods = methods,
+};
+
+static PyMethodDef functions[] = {
+    {"resource_id", resource_id, METH_VARARGS,
+     "resource_id($module, resource, /)\n--\n\n"
+     "The number of the slot of `resource` that the task of this thread has, or a tuple of "
+     "several."},
+    {"secede", secede, METH_NOARGS,
+     "secede($module, /)\n--\n\n"
+     "Give back the CPU of the task of this thread, before a long wait."},
+    {NULL, NULL, 0, NULL},
+};
+
+int tnp_sched_init(PyObject *module)
+{
+    if (pthread_key_create(&thread_end, end_thread) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (tnp_run_init() < 0 || PyType_Ready(&type) < 0 ||
+        PyModule_AddFunctions(module, functions) < 0)
+        return -1;
+    return tnp_add(module, "Scheduler", (PyObject *)&type);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sched: what the type Scheduler and its runs of graphs share. */
+#ifndef TENON_CORE_SCHED_H
+#define TENON_CORE_SCHED_H
+
+#include "core.h"
+
+/* What a task calls: the first member of a struct with the rest. */
+struct tnp_call {
+    int (*run)(struct tnp_call *call); /* with the GIL; returns what a tn_task_fn returns */
+};
+
+/* A graph of Python calls that runs, or that ran and has tasks that have not ended (run.c). */
+struct tnp_run;
+
+typedef struct {
+    PyObject_HEAD tn_sched *sched; /* NULL: closed */
+    PyObject *weak;
+    tn_kind **kinds; /* [kind_count], owned by sched; Python names a kind by its index */
+    Py_ssize_t kind_count, kind_room;
+    tn_graph *graph;   /* of submit(): new tasks go here; NULL: none yet */
+    tn_graph **graphs; /* [graph_count]: of submit(), filled before */
+    Py_ssize_t graph_count, graph_room;
+    uint32_t submitted;         /* tasks in `graph` */
+    uint32_t callers;           /* threads in run() or close() */
+    struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
+} tnp_sched;
+
+/** The scheduler of an object that is not closed. NULL: raised (Closed) */
+tn_sched *tnp_sched_of(tnp_sched *its);
+/** The kind for an index. NULL: raised (Invalid) */
+tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index);
+/** Scheduler.run: see _core.pyi. */
+PyObject *tnp_sched_run(tnp_sched *its, PyObject *args);
+/** Make the names of attributes. -1: raised */
+int tnp_run_init(void);
+/** Free the runs of `unfinished` that have ended; all of them after the scheduler is closed. */
+void tnp_runs_free(tnp_sched *its);
+
+#endif

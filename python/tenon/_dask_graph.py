@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask's graphs of all versions, as Scheduler.run() of the C extension reads them.
+
+A graph is a dict. Scheduler.run() reads simple calls itself, and calls convert() for the rest, which gives objects
+with `dependencies` and `func` that are called with the values of their dependencies: of Dask's class GraphNode, or
+before Dask had that, of Node.
+"""
+
+from dask import core
+
+try:
+    from dask import _task_spec as spec
+except ImportError:
+    spec = None
+
+
+class Node:
+    """A part of a graph that is called with a dict of its inputs."""
+
+    __slots__ = ("dependencies", "func", "key", "work")
+
+    def __init__(self, key, work, dependencies, func):
+        self.key = key
+        self.work = work
+        self.dependencies = dependencies
+        self.func = func
+
+    def __call__(self, values):
+        return core._execute_task(self.work, values)
+
+
+class Data(Node):
+    """A part of a graph that is there already."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+if spec is not None:
+    node_type, data_type = spec.GraphNode, spec.DataNode
+
+    class Requesting(spec.GraphNode):
+        """A node that asks for resources instead of those of its function."""
+
+        __slots__ = ("func", "node")
+
+        def __init__(self, node, func):
+            self.key = node.key
+            self._dependencies = node.dependencies
+            self.node = node
+            self.func = func
+
+        def __call__(self, values=()):
+            return self.node(values)
+
+else:
+    node_type, data_type = Node, Data
+
+    class Requesting(Node):
+        __slots__ = ()
+
+        def __init__(self, node, func):
+            super().__init__(node.key, node.work, node.dependencies, func)
+
+
+def as_dict(graph):
+    """The graph of what get() was given, which nobody else changes meanwhile."""
+    if not isinstance(graph, dict) and hasattr(graph, "__dask_graph__"):
+        graph = graph.__dask_graph__()
+    return graph if type(graph) is dict else dict(graph)
+
+
+def converter(graph):
+    """The function convert(key, value) of a graph."""
+    if spec is None:
+
+        def convert(key, value):
+            if not core.istask(value) and type(value) is not list and not core.ishashable(value):
+                return Data(value)
+            dependencies = core.get_dependencies(graph, task=value)
+            if not core.istask(value) and type(value) is not list and not dependencies:
+                return Data(value)
+            func = value[0] if core.istask(value) else type(value)
+            return Node(key, value, dependencies, func)
+
+    else:
+
+        def convert(key, value):
+            node = spec.convert_legacy_task(key, value, graph)
+            if isinstance(node, spec.Alias) and node.target == key:
+                raise KeyError(key)
+            return node if isinstance(node, spec.GraphNode) else spec.DataNode(key, node)
+
+    return convert

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tasks request, what there is, and the schedulers of this process."""
+
+import functools
+import math
+import numbers
+import os
+import re
+import threading
+
+from . import _core
+from ._core import resource_id, secede
+
+__all__ = ["resource_id", "resources", "secede", "set_options"]
+
+ATTRIBUTE = "__tenon_resources__"
+KINDS = 1000  # of one scheduler that have a name of their own
+SCHEDULERS = 8  # that are kept for the next call
+
+
+class Request(dict):
+    """What resources() sets: amounts by resource, and resources by "affinity"."""
+
+    known = False  # whether there is any in this process: else graphs need not be searched for them
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        Request.known = True
+
+    def __reduce__(self):
+        return Request, (dict(self),)
+
+
+# ---- text for the C library
+
+
+def amount_text(name, amount):
+    if isinstance(amount, bool) or not isinstance(amount, numbers.Real):
+        raise TypeError(f"the amount of the resource {name} is {amount!r}, not a number")
+    if not math.isfinite(amount) or amount < 0:
+        raise ValueError(f"the amount of the resource {name} is {amount!r}: it must be 0 or more, and finite")
+    text = f"{float(amount):.4f}" if amount != int(amount) else str(int(amount))
+    if not math.isclose(float(text), amount, rel_tol=1e-9):
+        raise ValueError(f"the amount of the resource {name} is {amount!r}: it may have four decimals")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def slots_text(name, slots):
+    if isinstance(slots, (tuple, list, range)):
+        return "(" + ",".join(slots_text(name, slot) for slot in slots) + ")"
+    if isinstance(slots, bool) or not isinstance(slots, numbers.Integral):
+        raise TypeError(f"a slot of the resource {name} is {slots!r}, not an int")
+    return str(int(slots))
+
+
+def check_names(names):
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a resource is {name!r}, not a str")
+
+
+def request_text(request):
+    check_names(request)
+    return " ".join(f"{name}={amount_text(name, amount)}" for name, amount in request.items())
+
+
+def machine_text(machine):
+    check_names(machine)
+    return " ".join(
+        f"{name}={slots_text(name, has) if isinstance(has, (tuple, list, range)) else amount_text(name, has)}"
+        for name, has in machine.items()
+    )
+
+
+# ---- requests
+
+
+def resources(*, affinity=(), **amounts):
+    """Say what each call of a function needs, when a scheduler of tenon runs it.
+
+    Parameters
+    ----------
+    affinity : sequence of str
+        Resources with slots, such as ["GPU"]: a task begins on the slot on which its largest input was made, if that
+        is soon free.
+    **amounts : float
+        How much of each resource a call needs. CPU is 1 unless it is given, and may be 0. Of a resource with slots,
+        a whole number of slots, or a part of one slot.
+
+    Returns
+    -------
+    A decorator that sets the attribute `__tenon_resources__` of the function, and nothing else.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An amount is no number, is negative, or is not finite; or affinity names what is not requested.
+    """
+    if isinstance(affinity, str):
+        affinity = (affinity,)
+    check_names(affinity)
+    request_text(amounts)
+    for name in affinity:
+        if not amounts.get(name):
+            raise ValueError(f"affinity names the resource {name}, which is not requested")
+    request = Request({**amounts, "affinity": tuple(affinity)})
+
+    def decorate(function):
+        try:
+            setattr(function, ATTRIBUTE, request)
+        except AttributeError:
+            raise TypeError(
+                f"{function!r} cannot have attributes: decorate a function of Python that calls it"
+            ) from None
+        return function
+
+    return decorate
+
+
+def request_of(function):
+    """What resources() said of a function, or of what a functools.partial calls; None: nothing."""
+    request = getattr(function, ATTRIBUTE, None)
+    while request is None and isinstance(function, functools.partial):
+        function = function.func
+        request = getattr(function, ATTRIBUTE, None)
+    return request
+
+
+# ---- schedulers
+
+
+class Scheduler:
+    """A scheduler of the C library, with the kinds of tasks that were made for it."""
+
+    def __init__(self, text, **options):
+        self.core = _core.Scheduler(text, **options)
+        self._kinds = {}
+
+    def kind(self, name, request):
+        """The kind of tasks of this name that need what the request says; None: one CPU."""
+        amounts = dict(request or ())
+        affinity = amounts.pop("affinity", ())
+        key = (name, request_text(amounts), " ".join(affinity))
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= KINDS:
+                name = "task"
+                key = (name, *key[1:])
+            kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = self.core.kind(name, key[1] or None, key[2] or None)
+        return kind
+
+    def find_kind(self, function):
+        """The kind of the calls of a function."""
+        name = getattr(function, "__name__", None)
+        if not isinstance(name, str):
+            name = type(function).__name__
+        return self.kind(name, request_of(function))
+
+
+class Options:
+    resources = None  # text, or None: the environment variable TENON_RESOURCES
+    order = 0
+    skips = 0
+    skew = 0.0
+
+
+_options = Options()
+_schedulers = {}
+_lock = threading.Lock()
+
+
+class set_options:
+    """Set what schedulers of this process have. Runs that are under way go on as they are.
+
+    Parameters
+    ----------
+    resources : dict, optional
+        What there is of each resource: a number, or nested tuples of the numbers of slots, as in
+        {"GPU": ((0, 1), (2, 3)), "MEM": 16.5}. CPU is the number of processors unless it is given. None: what the
+        environment variable TENON_RESOURCES says, as in "GPU=((0,1),(2,3)) MEM=16.5".
+    skips : int, optional
+        How many later tasks may begin before a ready task until its resources are reserved for it; 8 unless given.
+    skew : float, optional
+        How much longer than its run time a task may take in order to begin on the slot that made its largest input; 1
+        unless given.
+
+    It can be used in a `with` statement, which sets the options back at its end.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An option is malformed. Nothing is changed then.
+    """
+
+    def __init__(self, **options):
+        global _options
+        new = Options()
+        vars(new).update(vars(_options))
+        for name, value in options.items():
+            if name not in ("resources", "skips", "skew"):
+                raise TypeError(f"there is no option {name}: there are resources, skips and skew")
+            if name == "resources" and value is not None:
+                value = machine_text(value)
+            setattr(new, name, value)
+        make_scheduler(new, None)  # which checks them
+        self._before, _options = _options, new
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        global _options
+        _options = self._before
+
+
+def make_scheduler(options, cpus):
+    text = options.resources
+    if text is None:
+        text = os.environ.get("TENON_RESOURCES", "")
+    if cpus is not None:
+        text = f"CPU={cpus} " + re.sub(r"(^|[\s,;])CPU=[^\s,;]*", " ", text)
+    key = (text, options.order, options.skips, options.skew)
+    with _lock:
+        scheduler = _schedulers.pop(key, None)
+        if scheduler is None:
+            scheduler = Scheduler(text, order=options.order, skips=options.skips, skew=options.skew)
+        _schedulers[key] = scheduler  # as the newest
+        if len(_schedulers) > SCHEDULERS:
+            del _schedulers[next(iter(_schedulers))]
+    return scheduler
+
+
+def scheduler(cpus=None):
+    """The scheduler of this process for the options as they are; `cpus` is instead of the CPUs that they have."""
+    return make_scheduler(_options, cpus)
+
+
+def forget_after_fork():
+    """Schedulers have no threads in a forked child."""
+    global _lock
+    _lock = threading.Lock()
+    _schedulers.clear()
+
+
+os.register_at_fork(after_in_child=forget_after_fork)
