@@ -86,7 +86,7 @@ class Case(unittest.TestCase):
 
 class Help(Case):
     def test_h_is_help_as_elsewhere(self):
-        for verb in [], ["ls"], ["stat"], ["top"], ["blocks"], ["tickets"], ["gc"], ["doctor"]:
+        for verb in [], ["ls"], ["stat"], ["top"], ["blocks"], ["tickets"], ["gc"], ["doctor"], ["simulate"]:
             self.assertEqual(self.tenon(*verb, "-h"), self.tenon(*verb, "--help"))
             self.assertIn("Usage: tenon", self.tenon(*verb, "-h"))
             self.assertEqual(self.tenon("help", *verb), self.tenon(*verb, "-h"))
@@ -653,12 +653,12 @@ class Usage(Case):
                           ["blocks", "x", "--limit", "0"], ["blocks", "x", "--limit", "-1"],
                           ["blocks", "x", "--sort", "shape"], ["blocks", "x", "--holder", "me"],
                           ["top", "--delay", "0"], ["top", "--delay", "nan"], ["gc", "extra"],
-                          ["doctor", "a", "b"], ["ls", "--no-such-option"]):
+                          ["doctor", "a", "b"], ["ls", "--no-such-option"], ["simulate"], ["simulate", "a", "b", "c"]):
             self.assertNotEqual(self.tenon(*arguments, expect=2), "", arguments)
 
     def test_help_and_version_are_exit_code_0(self):
         self.assertRegex(self.tenon("--version"), r"^tenon \d+\.\d+\.\d+\n$")
-        for verb in ("ls", "stat", "top", "blocks", "tickets", "gc", "doctor"):
+        for verb in ("ls", "stat", "top", "blocks", "tickets", "gc", "doctor", "simulate"):
             self.assertIn(verb, self.tenon("--help"))
             self.assertIn("--json", self.tenon(verb, "--help"))
 

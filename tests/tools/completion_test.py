@@ -20,7 +20,7 @@ import unittest
 
 TIMEOUT_S = 30
 TENON, HOLDER, TENOND, FOLDER = "tenon", "cli_holder", "tenond", "completion"
-VERBS = ["ls", "stat", "top", "blocks", "tickets", "gc", "doctor"]
+VERBS = ["ls", "stat", "top", "blocks", "tickets", "gc", "doctor", "simulate"]
 
 
 class Shell:
@@ -80,7 +80,8 @@ class Case:
         return self.shell.read_until("]NAR").split()
 
     def test_a_verb_is_completed(self):
-        for keys, verb in (("bl", "blocks"), ("ti", "tickets"), ("g", "gc"), ("doc", "doctor"), ("st", "stat"), ("to", "top")):
+        for keys, verb in (("bl", "blocks"), ("ti", "tickets"), ("g", "gc"), ("doc", "doctor"), ("st", "stat"), ("to", "top"),
+                           ("si", "simulate")):
             self.assertEqual(self.run_keys(f"tenon {keys}\t"), [verb])
 
     def test_a_domain_is_completed_where_the_verb_takes_one(self):
@@ -103,6 +104,14 @@ class Case:
         other = self.name[:-2]
         for words in ["stat", self.name], ["blocks", "--limit=3", self.name], ["top", self.name, "-d", "2"]:
             self.assertEqual(self.run_keys(f"tenon {' '.join(words)} {other}\t"), [*words, other])
+
+    def test_the_files_of_simulate_are_completed(self):
+        with open(os.path.join(self.folder, "graph one.json"), "w", encoding="utf-8"):
+            pass
+        graph = os.path.join(self.folder, "graph")
+        name = graph + " one.json"
+        self.assertEqual(" ".join(self.run_keys(f"tenon simulate {graph}\t {graph}\t")), f"simulate {name} {name}")
+        self.assertEqual(" ".join(self.run_keys(f"tenon simulate --json -t {graph}\t")), f"simulate --json -t {name}")
 
     def test_help_is_completed_with_a_verb(self):
         self.assertEqual(self.run_keys("tenon he\t bl\t"), ["help", "blocks"])

@@ -11,13 +11,14 @@ static const struct verb {
     const char *name;
     cmd_fn *run;
 } verbs[] = {
-    {"ls", cmd_ls},         {"stat", cmd_stat},       {"top", cmd_top},
-    {"blocks", cmd_blocks}, {"tickets", cmd_tickets}, {"gc", cmd_gc},
-    {"doctor", cmd_doctor},
+    {"ls", cmd_ls},         {"stat", cmd_stat},         {"top", cmd_top},
+    {"blocks", cmd_blocks}, {"tickets", cmd_tickets},   {"gc", cmd_gc},
+    {"doctor", cmd_doctor}, {"simulate", cmd_simulate},
 };
 
 static const char documentation[] =
-    "Show and repair the domains in which processes share tensors."
+    "Show and repair the domains in which processes share tensors, and simulate graphs of "
+    "tasks."
     "\v"
     "Verbs:\n"
     "  ls               list the domains of this user\n"
@@ -27,6 +28,7 @@ static const char documentation[] =
     "  tickets DOMAIN   list what exported handles keep: uses, time left, issuer\n"
     "  gc               reclaim dead processes in every domain, remove their files\n"
     "  doctor [DOMAIN]  recount everything and name every discrepancy\n"
+    "  simulate GRAPH   run a graph of tasks in virtual time, beside lower bounds\n"
     "  help [VERB]      print this help, or that of a verb, as `tenon VERB --help' does\n"
     "\n"
     "DOMAIN is a name, or the 32 digits of an id.\n"

@@ -17,16 +17,23 @@ _tenon_domains()
 _tenon_takes_argument()
 {
     case $1 in
-    --sort | -s | --limit | -n | --holder | -p | --delay | -d) return 0 ;;
+    --sort | -s | --limit | -n | --holder | -p | --delay | -d | --resources | -r | --trace | -t) return 0 ;;
     esac
     return 1
+}
+
+_tenon_files()
+{
+    local IFS=$'\n'
+    COMPREPLY=($(compgen -f -- "$1"))
+    compopt -o filenames
 }
 
 # bash splits --sort=bytes into three words: --sort, = and bytes.
 _tenon()
 {
     local word=${COMP_WORDS[COMP_CWORD]} option= verb= domain= i options='--json --help --version'
-    local verbs='ls stat top blocks tickets gc doctor help' takes_domain=
+    local verbs='ls stat top blocks tickets gc doctor simulate help' takes_domain= takes_file=
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
@@ -69,6 +76,10 @@ _tenon()
         takes_domain=1
         options+=' --fix'
         ;;
+    simulate)
+        takes_file=1
+        options+=' --resources --trace'
+        ;;
     *) return ;;
     esac
     case $option in
@@ -77,12 +88,18 @@ _tenon()
         COMPREPLY=($(compgen -W 'bytes age' -- "$word"))
         return
         ;;
+    --trace | -t)
+        _tenon_files "$word"
+        return
+        ;;
     *) return ;;
     esac
     if [[ $word == -* ]]; then
         COMPREPLY=($(compgen -W "$options" -- "$word"))
     elif [[ -n $takes_domain && -z $domain ]]; then
         COMPREPLY=($(compgen -W "$(_tenon_domains)" -- "$word"))
+    elif [[ -n $takes_file ]]; then
+        _tenon_files "$word"
     fi
 }
 
