@@ -73,6 +73,15 @@ static int start_thread(struct tn_sched *sched)
     return 0;
 }
 
+/* With one thread, all tasks run, unless its task may wait for them. */
+static bool has_thread(const struct tn_sched *sched)
+{
+    const struct tni_worker *worker = sched->threads;
+    while (worker != NULL && worker->has_seceded)
+        worker = worker->next;
+    return worker != NULL;
+}
+
 int tni_crew_wake(struct tn_sched *sched)
 {
     bool may_start = sched->thread_count < sched->thread_most + sched->seceded_count;
@@ -84,7 +93,7 @@ int tni_crew_wake(struct tn_sched *sched)
         return 0;
     }
     int status = start_thread(sched);
-    return sched->thread_count > 0 ? 0 : status; /* with one thread, all tasks run */
+    return has_thread(sched) ? 0 : status;
 }
 
 /* ---- one turn of a worker ---------------------------------------------------------------- */
