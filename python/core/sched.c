@@ -49,15 +49,6 @@ static void end_thread(void *unused)
 
 /* ---- making and closing ------------------------------------------------------------------ */
 
-static _Thread_local bool is_in_task;
-
-tn_sched *tnp_sched_of(tnp_sched *its)
-{
-    if (its->sched == NULL)
-        tnp_raise_text(TN_ERR_CLOSED, "the scheduler is closed");
-    return its->sched;
-}
-
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"resources", "order", "skips", "skew", NULL};
@@ -100,7 +91,7 @@ static void close_sched(tnp_sched *its)
     its->graph_count = its->kind_count = 0;
     if (sched == NULL)
         return;
-    if (is_in_task) {
+    if (tnp_is_in_task) {
         if (pthread_create(&thread, NULL, close_alone, sched) == 0)
             pthread_detach(thread);
         return;
@@ -154,9 +145,10 @@ static PyObject *close_method(tnp_sched *its, PyObject *unused)
     (void)unused;
     if (its->sched == NULL)
         Py_RETURN_NONE;
-    if (is_in_task || its->callers > 0)
-        return tnp_raise_text(TN_ERR_INVALID, is_in_task ? "a task cannot close a scheduler"
-                                                         : "another thread uses the scheduler");
+    if (tnp_is_in_task || its->callers > 0)
+        return tnp_raise_text(TN_ERR_INVALID, tnp_is_in_task
+                                                  ? "a task cannot close a scheduler"
+                                                  : "another thread uses the scheduler");
     its->callers++;
     int status = drain(its);
     its->callers--;
@@ -164,56 +156,6 @@ static PyObject *close_method(tnp_sched *its, PyObject *unused)
         return tnp_raise(status);
     close_sched(its);
     Py_RETURN_NONE;
-}
-
-/* ---- kinds ------------------------------------------------------------------------------- */
-
-static int run_call(const tn_task_call *call);
-
-tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index)
-{
-    Py_ssize_t i = PyLong_AsSsize_t(index);
-    if (i >= 0 && i < its->kind_count)
-        return its->kinds[i];
-    if (!PyErr_Occurred())
-        tnp_raise_text(TN_ERR_INVALID, "the scheduler has no kind %zd", i);
-    return NULL;
-}
-
-static PyObject *kind(tnp_sched *its, PyObject *args)
-{
-    const char *name, *request, *affinity;
-    tn_kind *made;
-    if (!PyArg_ParseTuple(args, "szz", &name, &request, &affinity) || tnp_sched_of(its) == NULL)
-        return NULL;
-    if (its->kind_count == its->kind_room) {
-        Py_ssize_t room = 16 + 2 * its->kind_room;
-        tn_kind **kinds = PyMem_Realloc(its->kinds, (size_t)room * sizeof(tn_kind *));
-        if (kinds == NULL)
-            return PyErr_NoMemory();
-        its->kinds = kinds;
-        its->kind_room = room;
-    }
-    const tn_variant variant = {.run = run_call, .request = request};
-    int status = tn_kind_create(its->sched,
-                                TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
-                                           .variant_count = 1, .affinity = affinity),
-                                &made);
-    if (status != 0)
-        return tnp_raise(status);
-    its->kinds[its->kind_count] = made;
-    return PyLong_FromSsize_t(its->kind_count++);
-}
-
-/* The function of every task: its context says what it calls. */
-static int run_call(const tn_task_call *call)
-{
-    struct tnp_call *its = call->context;
-    bool was_in_task = is_in_task;
-    is_in_task = true;
-    int status = its->run(its);
-    is_in_task = was_in_task;
-    return status;
 }
 
 /* ---- single tasks ------------------------------------------------------------------------ */
@@ -361,7 +303,7 @@ static PyMethodDef methods[] = {
     {"close", (PyCFunction)close_method, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Wait for all tasks of submit(), and end the threads."},
-    {"kind", (PyCFunction)kind, METH_VARARGS,
+    {"kind", (PyCFunction)tnp_sched_kind, METH_VARARGS,
      "kind($self, name, request, affinity, /)\n--\n\n"
      "Make a kind of task. Returns its index."},
     {"submit", (PyCFunction)submit, METH_VARARGS,

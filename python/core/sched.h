@@ -26,10 +26,15 @@ typedef struct {
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
 } tnp_sched;
 
+/** Whether this thread runs a task. */
+extern _Thread_local bool tnp_is_in_task;
+
 /** The scheduler of an object that is not closed. NULL: raised (Closed) */
 tn_sched *tnp_sched_of(tnp_sched *its);
 /** The kind for an index. NULL: raised (Invalid) */
 tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index);
+/** Scheduler.kind: see _core.pyi. */
+PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args);
 /** Scheduler.run: see _core.pyi. */
 PyObject *tnp_sched_run(tnp_sched *its, PyObject *args);
 /** Make the names of attributes. -1: raised */

@@ -69,13 +69,7 @@ int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
     if ((status = tni_os_random(&name.number, sizeof name.number)) != 0)
         return status;
     write_name(&name, text, sizeof text);
-    int used = snprintf(path, TNI_PATH_BYTES, "%s/%s", tni_os_shm_folder(), text);
-    if (used >= TNI_PATH_BYTES)
-        return tni_fail(TN_ERR_INVALID,
-                        "the path of the folder for named memory is %zu bytes long, which is "
-                        "too long",
-                        strlen(tni_os_shm_folder()));
-    return 0;
+    return tni_os_shm_join(path, TNI_PATH_BYTES, tni_os_shm_folder(), text);
 }
 
 bool tni_files_is_ours(const struct tni_segment *s, const char *path)

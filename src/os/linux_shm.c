@@ -20,21 +20,27 @@ enum {
     RESERVE_MOST_BYTES = 1 << 30,
 };
 
-/* Slashes at the end are removed, unless the path is too long for the buffer: they do no harm.
- */
 const char *tni_os_shm_folder(void)
 {
-    static _Thread_local char folder[TNI_LINUX_FOLDER_BYTES];
     const char *chosen = tni_os_environment("TENON_SHM_DIR");
-    if (chosen == NULL || chosen[0] == '\0')
-        chosen = "/dev/shm";
-    size_t len = strlen(chosen);
-    if (chosen[len - 1] != '/' || len >= sizeof folder)
-        return chosen;
-    memcpy(folder, chosen, len + 1);
-    for (; len > 1 && folder[len - 1] == '/'; len--)
-        folder[len - 1] = '\0';
-    return folder;
+    return chosen == NULL || chosen[0] == '\0' ? "/dev/shm" : chosen;
+}
+
+/* Without the slashes at the end of the folder. */
+int tni_os_shm_join(char *ret_path, size_t size_bytes, const char *folder, const char *name)
+{
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    int wanted = length > INT_MAX
+                     ? -1
+                     : snprintf(ret_path, size_bytes, "%.*s/%s", (int)length, folder, name);
+    return wanted >= 0 && (size_t)wanted < size_bytes
+               ? 0
+               : tni_fail(TN_ERR_INVALID,
+                          "the path of the folder for named memory is %zu bytes long, which is "
+                          "too long",
+                          length);
 }
 
 /* Making. */
@@ -263,9 +269,8 @@ int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *e
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 ||
             !is_our_file(open_folder, entry))
             continue;
-        int wanted = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (wanted > 0 &&
-            (size_t)wanted < sizeof path) /* else the path is too long to be opened */
+        if (tni_os_shm_join(path, sizeof path, folder, entry->d_name) ==
+            0) /* else the path is too long to be opened */
             stop = each(path, entry->d_name, context);
     }
     if (stop == 0 && errno != 0)

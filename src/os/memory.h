@@ -100,9 +100,10 @@ void tni_os_advise_no_dump(void *address, uint64_t size_bytes);
 
 /* ---- named memory: files of a memory file system ----------------------------------------- */
 
-/** $TENON_SHM_DIR, else /dev/shm, without a slash at the end. The text belongs to the thread.
- */
+/** $TENON_SHM_DIR, else /dev/shm. */
 const char *tni_os_shm_folder(void);
+/** The path of a file in a folder. @return 0, TN_ERR_INVALID (too long) */
+int tni_os_shm_join(char *ret_path, size_t size_bytes, const char *folder, const char *name);
 /**
  * Make a file with mode 0600 and allocate all its memory. A failure leaves no file; a death
  * inside may leave one that is shorter or lacks memory.

@@ -83,6 +83,15 @@ static bool may_start(const struct tn_sched *sched)
     return sched->thread_count < sched->thread_most + sched->seceded_count;
 }
 
+/* With one thread, all tasks run, unless its task may wait for them. */
+static bool has_thread(const struct tn_sched *sched)
+{
+    const struct tni_worker *worker = sched->workers;
+    while (worker != NULL && worker->has_seceded)
+        worker = worker->next;
+    return worker != NULL;
+}
+
 int tni_crew_wake(struct tn_sched *sched)
 {
     if (tni_sched_is_virtual(sched) || (sched->idle == NULL && !may_start(sched)) ||
@@ -93,7 +102,7 @@ int tni_crew_wake(struct tn_sched *sched)
         return 0;
     }
     int status = start_thread(sched);
-    return sched->thread_count > 0 ? 0 : status; /* with one thread, all tasks run */
+    return has_thread(sched) ? 0 : status;
 }
 
 /* Let an idle worker look at the turns in which tasks wait. Under the lock. */

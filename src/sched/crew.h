@@ -106,7 +106,7 @@ struct tni_slot_ref tni_running_place(const struct tni_running *running);
 
 /**
  * Wake up or start a thread, if a ready task can begin now or at a known time. Under the lock.
- * @return 0, or the error of the thread that could not be started, if there is none yet
+ * @return 0, or the error of the thread that could not be started, if no other can run tasks
  */
 int tni_crew_wake(struct tn_sched *sched);
 /** Run tasks until the graph has ended. Under the lock. @return 0, TN_ERR_TIMED_OUT, ... */

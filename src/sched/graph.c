@@ -53,6 +53,12 @@ static int take_tasks(const struct tn_sched *sched, const tn_task_list *list,
     const struct tn_kind *known = NULL;
     for (uint64_t i = 0; i < list->count; i++) {
         const tn_task *given = &list->tasks[i];
+        if (given->kind == NULL)
+            return tni_fail(TN_ERR_INVALID, "the kind of task %llu is NULL",
+                            (unsigned long long)i);
+        if (given->reserved != 0)
+            return tni_fail(TN_ERR_INVALID, "reserved of task %llu is %u, not 0",
+                            (unsigned long long)i, given->reserved);
         if (given->kind != known && !has_kind(sched, given->kind))
             return tni_fail(TN_ERR_INVALID, "the kind of task %llu is not of this scheduler",
                             (unsigned long long)i);

@@ -6,8 +6,10 @@
 
 static int find_task(struct tn_graph *graph, uint64_t number, struct tni_task **ret_task)
 {
-    if (graph == NULL)
-        return tni_fail_null("graph");
+    int status =
+        graph == NULL ? tni_fail_null("graph") : tni_sched_check(graph->sched, "sched");
+    if (status != 0)
+        return status;
     /* This acquire pairs with the release in tni_graph_add(). */
     uint32_t count = atomic_load_explicit(&graph->tasks.count, memory_order_acquire);
     if (number >= count)
@@ -60,8 +62,6 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
 {
     struct tni_task *its;
     int found = find_task(graph, task, &its);
-    if (found == 0)
-        found = tni_sched_check(graph->sched, "sched");
     if (found != 0)
         return found;
     if (status > 0)

@@ -17,12 +17,13 @@ import docs_headers  # noqa: E402
 OBJECTS = {
     "tn_domain", "tn_tensor", "tn_queue", "tn_event", "tn_semaphore", "tn_lock", "tn_condition", "tn_barrier",
     "tn_object", "tn_inspector", "tn_arena", "tn_process", "tn_group", "tn_pool", "tn_forkserver",
+    "tn_sched", "tn_kind", "tn_graph",
 }  # fmt: skip
 ENDS = {"tn_process_fail"}  # its child exits with 1
 # Numbers other than 1 with which a call gets as far as the pointer that is NULL.
 NUMBERS = {"flags": "0", "axis": "0", "byte_offset": "0", "size_bytes": "OUT_BYTES", "signal": "0"}
 # Structs that begin with their size.
-SIZED = re.compile(r"(tn_\w+_(?:options|info|stat|result)|tn_process_status)\*$")
+SIZED = re.compile(r"(tn_\w+_(?:options|info|stat|result)|tn_process_status|tn_task_list)\*$")
 
 
 def parameters(text):

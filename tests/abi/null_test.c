@@ -105,6 +105,18 @@ static int do_no_job(tn_domain *of, const tn_pool_job *job, tn_message *ret_resu
 GIVE(tn_pool, pool,
      tn_pool_create(domain, TN_OPTIONS(tn_pool_options, .workers = 1), do_no_job, NULL, &it))
 
+static int do_no_task(const tn_task_call *call)
+{
+    (void)call;
+    return 0;
+}
+static const tn_variant variant = {.run = do_no_task};
+GIVE(tn_sched, sched, tn_sched_create(NULL, &it))
+GIVE(tn_kind, kind,
+     tn_kind_create(give_sched(),
+                    TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &it))
+GIVE(tn_graph, graph, tn_graph_create(give_sched(), &it))
+
 static tn_inspector *give_inspector(void)
 {
     tn_domain_info info = {.struct_size = sizeof info};

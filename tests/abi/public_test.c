@@ -323,6 +323,120 @@ TN_TEST(tn_peer_stays_as_it_is)
     PIN(tn_peer, pid, 4);
 }
 
+TN_TEST(tn_task_event_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_task_event), 56);
+    PIN(tn_task_event, graph, 0);
+    PIN(tn_task_event, task, 8);
+    PIN(tn_task_event, kind, 16);
+    PIN(tn_task_event, variant, 24);
+    PIN(tn_task_event, status, 28);
+    PIN(tn_task_event, began_ns, 32);
+    PIN(tn_task_event, ended_ns, 40);
+    PIN(tn_task_event, slots, 48);
+}
+
+TN_TEST(tn_sched_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_sched_options), 80);
+    PIN(tn_sched_options, struct_size, 0);
+    PIN(tn_sched_options, resources, 8);
+    PIN(tn_sched_options, flags, 16);
+    PIN(tn_sched_options, order, 20);
+    PIN(tn_sched_options, skips, 24);
+    PIN(tn_sched_options, reserved, 28);
+    PIN(tn_sched_options, skew, 32);
+    PIN(tn_sched_options, trace, 40);
+    PIN(tn_sched_options, trace_context, 48);
+    PIN(tn_sched_options, begin_work, 56);
+    PIN(tn_sched_options, end_work, 64);
+    PIN(tn_sched_options, work_context, 72);
+}
+
+TN_TEST(tn_resource_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_resource_info), 56);
+    PIN(tn_resource_info, name, 0);
+    PIN(tn_resource_info, total, 32);
+    PIN(tn_resource_info, free, 40);
+    PIN(tn_resource_info, busy_ns, 48);
+}
+
+TN_TEST(tn_sched_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_sched_info), 928);
+    PIN(tn_sched_info, struct_size, 0);
+    PIN(tn_sched_info, now_ns, 8);
+    PIN(tn_sched_info, ready, 16);
+    PIN(tn_sched_info, running, 20);
+    PIN(tn_sched_info, threads, 24);
+    PIN(tn_sched_info, resource_count, 28);
+    PIN(tn_sched_info, resources, 32);
+}
+
+TN_TEST(tn_task_call_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_task_call), 32);
+    PIN(tn_task_call, graph, 0);
+    PIN(tn_task_call, task, 8);
+    PIN(tn_task_call, context, 16);
+    PIN(tn_task_call, attempt, 24);
+    PIN(tn_task_call, variant, 28);
+}
+
+TN_TEST(tn_variant_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_variant), 24);
+    PIN(tn_variant, run, 0);
+    PIN(tn_variant, request, 8);
+    PIN(tn_variant, run_ns, 16);
+}
+
+TN_TEST(tn_kind_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_kind_options), 40);
+    PIN(tn_kind_options, struct_size, 0);
+    PIN(tn_kind_options, name, 8);
+    PIN(tn_kind_options, variants, 16);
+    PIN(tn_kind_options, variant_count, 24);
+    PIN(tn_kind_options, attempts, 28);
+    PIN(tn_kind_options, affinity, 32);
+}
+
+TN_TEST(tn_task_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_task), 40);
+    PIN(tn_task, kind, 0);
+    PIN(tn_task, context, 8);
+    PIN(tn_task, bytes, 16);
+    PIN(tn_task, run_ns, 24);
+    PIN(tn_task, priority, 32);
+    PIN(tn_task, reserved, 36);
+}
+
+TN_TEST(tn_task_list_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_task_list), 40);
+    PIN(tn_task_list, struct_size, 0);
+    PIN(tn_task_list, tasks, 8);
+    PIN(tn_task_list, count, 16);
+    PIN(tn_task_list, input_ends, 24);
+    PIN(tn_task_list, inputs, 32);
+}
+
+TN_TEST(tn_graph_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_graph_info), 64);
+    PIN(tn_graph_info, struct_size, 0);
+    PIN(tn_graph_info, tasks, 8);
+    PIN(tn_graph_info, waiting, 16);
+    PIN(tn_graph_info, ready, 24);
+    PIN(tn_graph_info, running, 32);
+    PIN(tn_graph_info, pending, 40);
+    PIN(tn_graph_info, done, 48);
+    PIN(tn_graph_info, failed, 56);
+}
+
 TN_TEST(the_numbers_of_the_headers_stay_as_they_are)
 {
     assert_int_equal(TN_ATTRIBUTES_MAX_BYTES, 32768);
@@ -357,6 +471,15 @@ TN_TEST(the_numbers_of_the_headers_stay_as_they_are)
     assert_int_equal(TN_CONSUMER, 2);
     assert_int_equal(TN_MESSAGE_MAX_TENSORS, 1000000);
     assert_int_equal(TN_PUSH_MOVE, 1);
+    assert_int_equal(TN_ORDER_AUTO, 0);
+    assert_int_equal(TN_ORDER_DEPTH, 1);
+    assert_int_equal(TN_ORDER_RANK, 2);
+    assert_int_equal(TN_SCHED_VIRTUAL, 1);
+    assert_int_equal(TN_TASK_DONE, 0);
+    assert_int_equal(TN_TASK_PENDING, 1);
+    assert_int_equal(TN_TASK_RETRY, 2);
+    assert_int_equal(TN_VARIANTS, 4);
+    assert_true(TN_TASK_OF_LIST(5) == UINT64_C(0x8000000000000005));
     assert_int_equal(TN_STRATEGY_DEFAULT, 0);
     assert_int_equal(TN_STRATEGY_ARENA, 1);
     assert_int_equal(TN_STRATEGY_FILE_DESCRIPTOR, 2);

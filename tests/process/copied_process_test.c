@@ -4,9 +4,12 @@
  * handler of fork() ran. Such a child has a copy of its parent's private memory, but is
  * another process. A function that acts in a domain returns TN_ERR_FORKED, each other one
  * acts on the child's copy, and no byte that the parent shares changes.
+ *
+ * Longer than other files, since one list has a row for each public function.
  */
 #include <tenon/dlpack.h>
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +57,16 @@ static tn_forkserver *server;
 static tn_group *group;
 static tn_pool *pool;
 static tn_pool_result result = {.struct_size = sizeof result};
+
+/* For the third: a scheduler with a task that pends, and so with a thread. */
+static tn_sched *sched;
+static tn_graph *graph;
+static int pend(const tn_task_call *call) { return (void)call, TN_TASK_PENDING; }
+static const tn_variant variant = {.run = pend};
+static const tn_kind_options kind_options = {
+    .struct_size = sizeof kind_options, .variants = &variant, .variant_count = 1};
+static tn_task task;
+static const tn_task_list tasks = {.struct_size = sizeof tasks, .tasks = &task, .count = 1};
 
 static _Alignas(64) uint8_t out[OUT_BYTES];
 #define OUT(type)        ((type *)(void *)out)
@@ -293,6 +306,24 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_group_get, ANY, DO(tn_group_get(group, 0)))                                           \
     X(tn_group_close, 0, DO(tn_group_close(group)))
 
+/* A scheduler has no threads in the child, and its lock may be taken there. */
+#define ON_A_SCHEDULER(X)                                                                      \
+    X(tn_sched_create, 0, tn_sched_create(NULL, OUT(tn_sched *)))                              \
+    X(tn_sched_get_info, TN_ERR_FORKED, tn_sched_get_info(sched, OUT_STRUCT(tn_sched_info)))   \
+    X(tn_sched_close, 0, DO(tn_sched_close(sched)))                                            \
+    X(tn_kind_create, TN_ERR_FORKED, tn_kind_create(sched, &kind_options, OUT(tn_kind *)))     \
+    X(tn_graph_create, TN_ERR_FORKED, tn_graph_create(sched, OUT(tn_graph *)))                 \
+    X(tn_graph_add, TN_ERR_FORKED, tn_graph_add(graph, &tasks, OUT(uint64_t)))                 \
+    X(tn_graph_wait, TN_ERR_FORKED, tn_graph_wait(graph, TN_NOW))                              \
+    X(tn_graph_run, TN_ERR_FORKED, tn_graph_run(graph, TN_NOW))                                \
+    X(tn_graph_cancel, TN_ERR_FORKED, tn_graph_cancel(graph))                                  \
+    X(tn_graph_close, 0, DO(tn_graph_close(graph)))                                            \
+    X(tn_graph_get_info, TN_ERR_FORKED, tn_graph_get_info(graph, OUT_STRUCT(tn_graph_info)))   \
+    X(tn_task_get_status, TN_ERR_FORKED, tn_task_get_status(graph, 0, OUT(uint64_t)))          \
+    X(tn_task_end, TN_ERR_FORKED, tn_task_end(graph, 0, 0))                                    \
+    X(tn_task_secede, TN_ERR_INVALID, tn_task_secede())                                        \
+    X(tn_resource_id, TN_ERR_INVALID, tn_resource_id("GPU", OUT(uint32_t), 1))
+
 struct row {
     const char *function;
     int expected;
@@ -315,9 +346,11 @@ static uint64_t member;
 ON_WHAT_IS_SHARED(CALL)
 IN_ITS_OWN_SEAT(CALL)
 ON_CHILDREN(CALL)
+ON_A_SCHEDULER(CALL)
 static const struct row on_what_is_shared[] = {ON_WHAT_IS_SHARED(ROW)};
 static const struct row in_its_own_seat[] = {IN_ITS_OWN_SEAT(ROW)};
 static const struct row on_children[] = {ON_CHILDREN(ROW)};
+static const struct row on_a_scheduler[] = {ON_A_SCHEDULER(ROW)};
 
 static void call_in_a_copy(const struct row *row)
 {
@@ -538,6 +571,27 @@ TN_TEST(no_first_call_of_a_copied_process_acts_on_its_siblings)
     tn_domain_close(d);
 }
 
+/* ---- a scheduler ------------------------------------------------------------------------- */
+
+TN_TEST(no_first_call_of_a_copied_process_uses_its_parents_scheduler)
+{
+    tn_graph_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(tn_sched_create(NULL, &sched));
+    TN_CHECK_OK(tn_kind_create(sched, &kind_options, &task.kind));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    TN_CHECK_OK(tn_graph_add(graph, &tasks, NULL));
+    for (uint32_t i = 0; i < TNI_COUNT(on_a_scheduler); i++)
+        call_in_a_copy(&on_a_scheduler[i]);
+    TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    assert_true(info.tasks == 1);
+    int status;
+    while ((status = tn_task_end(graph, 0, 0)) == TN_ERR_INVALID)
+        sched_yield(); /* the task has not begun */
+    TN_CHECK_OK(status);
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    tn_sched_close(sched);
+}
+
 /* ---- all of them ------------------------------------------------------------------------- */
 
 static bool has_row(const char *function, const struct row *rows, uint32_t count)
@@ -553,7 +607,8 @@ static bool is_called(const char *function)
     return strcmp(function, "tn_process_fail") == 0 || /* it ends its process */
            has_row(function, on_what_is_shared, TNI_COUNT(on_what_is_shared)) ||
            has_row(function, in_its_own_seat, TNI_COUNT(in_its_own_seat)) ||
-           has_row(function, on_children, TNI_COUNT(on_children));
+           has_row(function, on_children, TNI_COUNT(on_children)) ||
+           has_row(function, on_a_scheduler, TNI_COUNT(on_a_scheduler));
 }
 
 TN_TEST(every_public_function_is_called_first_in_a_copied_process)

@@ -81,10 +81,13 @@ static void folder_body(void)
     setenv("TENON_SHM_DIR", "", 1);
     CHECK(strcmp(tni_os_shm_folder(), "/dev/shm") == 0);
     setenv("TENON_SHM_DIR", "/a/b//", 1);
-    CHECK(strcmp(tni_os_shm_folder(), "/a/b") == 0);
-
     static char long_path[6000];
     char path[6000];
+    CHECK(tni_os_shm_join(path, sizeof "/a/b/c", tni_os_shm_folder(), "c") == 0 &&
+          strcmp(path, "/a/b/c") == 0);
+    CHECK(tni_os_shm_join(path, sizeof "/a/b/c" - 1, tni_os_shm_folder(), "c") ==
+          TN_ERR_INVALID);
+    CHECK(tni_os_shm_join(path, sizeof path, "/", "c") == 0 && strcmp(path, "//c") == 0);
     int fd = -1;
     memset(long_path, 'a', sizeof long_path - 1);
     memcpy(long_path, "/tmp/", 5);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of the scheduler with threads. */
+#include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "harness/harness.h"
 #include "os/os.h"
@@ -533,6 +536,45 @@ static int close_in_child(void *argument)
     assert_int_equal(tn_graph_create(sched, &graph), TN_ERR_FORKED);
     tn_sched_close(sched);
     return 0;
+}
+
+struct refused {
+    tn_sched *sched;
+    tn_kind *kind;
+    atomic_bool has_ended;
+};
+
+/* From here on, this thread starts no other; that of the test does not either, as it is in no
+ * call of the scheduler. */
+static int wait_where_no_thread_starts(const tn_task_call *call)
+{
+    struct refused *its = call->context;
+    tn_graph *graph = open_graph(its->sched);
+    if (!tnt_refuse(SYS_clone3, EAGAIN) || !tnt_refuse(SYS_clone, EAGAIN)) {
+        atomic_store(&its->has_ended, true);
+        return TN_ERR_UNSUPPORTED;
+    }
+    (void)add_task(graph, (tn_task){.kind = its->kind}, NULL, 0);
+    int status = tn_graph_wait(graph, tnt_deadline(10000));
+    tn_graph_close(graph);
+    atomic_store(&its->has_ended, true);
+    return status;
+}
+
+TN_TEST(the_only_thread_does_not_wait_for_tasks_that_need_another)
+{
+    tn_sched *sched = open_sched("CPU=1 THREADS=1");
+    tn_graph *graph = open_graph(sched);
+    struct refused refused = {.sched = sched, .kind = add_kind(sched, count_call, NULL)};
+    tn_kind *outer = add_kind(sched, wait_where_no_thread_starts, NULL);
+    (void)add_task(graph, (tn_task){.kind = outer, .context = &refused}, NULL, 0);
+    while (!atomic_load(&refused.has_ended))
+        sched_yield();
+    int status = tn_graph_wait(graph, TN_FOREVER);
+    tn_sched_close(sched);
+    if (status == TN_ERR_UNSUPPORTED)
+        tnt_skip("no system call can be refused here");
+    assert_int_equal(status, TN_ERR_SYSTEM);
 }
 
 TN_TEST(a_forked_child_can_only_close_a_scheduler)

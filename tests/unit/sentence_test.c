@@ -75,6 +75,45 @@ TN_TEST(a_wrong_option_of_a_pool_is_named_with_its_limit)
     finish();
 }
 
+TN_TEST(a_wrong_option_of_a_scheduler_is_named_with_its_limit)
+{
+    const tn_variant variant = {.request = "CPU=1"};
+    tn_sched *sched = NULL;
+    tn_kind *kind = NULL;
+    tn_graph *graph = NULL;
+    INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = 8), &sched),
+                 "tn_sched_options.flags is 0x8: only TN_SCHED_VIRTUAL is known");
+    INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .reserved = 1), &sched),
+                 "tn_sched_options.reserved is 1, not 0");
+    TN_CHECK_OK(tn_sched_create(NULL, &sched));
+    INVALID_SAYS(tn_kind_create(sched,
+                                TN_OPTIONS(tn_kind_options, .variants = &variant,
+                                           .variant_count = TN_VARIANTS + 1),
+                                &kind),
+                 "tn_kind_options.variant_count is 5: it is 1 to 4");
+    INVALID_SAYS(
+        tn_kind_create(sched,
+                       TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1),
+                       &kind),
+        "variants[0] has no function");
+    tn_sched_close(sched);
+
+    TN_CHECK_OK(
+        tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = TN_SCHED_VIRTUAL), &sched));
+    TN_CHECK_OK(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &kind));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+#define ADD(...)                                                                               \
+    tn_graph_add(graph,                                                                        \
+                 TN_OPTIONS(tn_task_list, .tasks = &(tn_task){__VA_ARGS__}, .count = 1), NULL)
+    INVALID_SAYS(ADD(.kind = NULL), "the kind of task 0 is NULL");
+    INVALID_SAYS(ADD(.kind = kind, .reserved = 1), "reserved of task 0 is 1, not 0");
+    INVALID_SAYS(ADD(.kind = kind, .priority = 40000),
+                 "the priority of task 0 is 40000: it is from -32768 to 32767");
+#undef ADD
+    tn_sched_close(sched);
+}
+
 TN_TEST(a_strategy_is_set_by_its_own_number)
 {
     INVALID_SAYS(tn_strategy_set(TN_STRATEGY_DEFAULT),

@@ -1376,11 +1376,288 @@ extern "C" {
         context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STRATEGY_DEFAULT: _bindgen_ty_27 = 0;
-pub const TN_STRATEGY_ARENA: _bindgen_ty_27 = 1;
-pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_27 = 2;
-pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_27 = 3;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_sched {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_graph {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_kind {
+    _unused: [u8; 0],
+}
+pub const TN_ORDER_AUTO: _bindgen_ty_27 = 0;
+pub const TN_ORDER_DEPTH: _bindgen_ty_27 = 1;
+pub const TN_ORDER_RANK: _bindgen_ty_27 = 2;
 pub type _bindgen_ty_27 = ::std::os::raw::c_uint;
+pub const TN_SCHED_VIRTUAL: _bindgen_ty_28 = 1;
+pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_task_event {
+    pub graph: *const tn_graph,
+    pub task: u64,
+    pub kind: *const ::std::os::raw::c_char,
+    pub variant: u32,
+    pub status: i32,
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    pub slots: *const ::std::os::raw::c_char,
+}
+impl Default for tn_task_event {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_trace_fn = ::std::option::Option<
+    unsafe extern "C" fn(event: *const tn_task_event, context: *mut ::std::os::raw::c_void),
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_sched_options {
+    pub struct_size: size_t,
+    pub resources: *const ::std::os::raw::c_char,
+    pub flags: u32,
+    pub order: u32,
+    pub skips: u32,
+    pub reserved: u32,
+    pub skew: f64,
+    pub trace: tn_trace_fn,
+    pub trace_context: *mut ::std::os::raw::c_void,
+    pub begin_work:
+        ::std::option::Option<unsafe extern "C" fn(context: *mut ::std::os::raw::c_void)>,
+    pub end_work: ::std::option::Option<unsafe extern "C" fn(context: *mut ::std::os::raw::c_void)>,
+    pub work_context: *mut ::std::os::raw::c_void,
+}
+impl Default for tn_sched_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_sched_create(
+        options: *const tn_sched_options,
+        ret_sched: *mut *mut tn_sched,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_sched_close(sched: *mut tn_sched) -> *mut tn_sched;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_resource_info {
+    pub name: [::std::os::raw::c_char; 32usize],
+    pub total: f64,
+    pub free: f64,
+    pub busy_ns: f64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_sched_info {
+    pub struct_size: size_t,
+    pub now_ns: u64,
+    pub ready: u32,
+    pub running: u32,
+    pub threads: u32,
+    pub resource_count: u32,
+    pub resources: [tn_resource_info; 16usize],
+}
+extern "C" {
+    pub fn tn_sched_get_info(
+        sched: *mut tn_sched,
+        ret_info: *mut tn_sched_info,
+    ) -> ::std::os::raw::c_int;
+}
+pub const TN_TASK_DONE: _bindgen_ty_29 = 0;
+pub const TN_TASK_PENDING: _bindgen_ty_29 = 1;
+pub const TN_TASK_RETRY: _bindgen_ty_29 = 2;
+pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_task_call {
+    pub graph: *mut tn_graph,
+    pub task: u64,
+    pub context: *mut ::std::os::raw::c_void,
+    pub attempt: u32,
+    pub variant: u32,
+}
+impl Default for tn_task_call {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_task_fn =
+    ::std::option::Option<unsafe extern "C" fn(call: *const tn_task_call) -> ::std::os::raw::c_int>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_variant {
+    pub run: tn_task_fn,
+    pub request: *const ::std::os::raw::c_char,
+    pub run_ns: u64,
+}
+impl Default for tn_variant {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const TN_VARIANTS: _bindgen_ty_30 = 4;
+pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_kind_options {
+    pub struct_size: size_t,
+    pub name: *const ::std::os::raw::c_char,
+    pub variants: *const tn_variant,
+    pub variant_count: u32,
+    pub attempts: u32,
+    pub affinity: *const ::std::os::raw::c_char,
+}
+impl Default for tn_kind_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_kind_create(
+        sched: *mut tn_sched,
+        options: *const tn_kind_options,
+        ret_kind: *mut *mut tn_kind,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_task {
+    pub kind: *mut tn_kind,
+    pub context: *mut ::std::os::raw::c_void,
+    pub bytes: u64,
+    pub run_ns: u64,
+    pub priority: i32,
+    pub reserved: u32,
+}
+impl Default for tn_task {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_task_list {
+    pub struct_size: size_t,
+    pub tasks: *const tn_task,
+    pub count: u64,
+    pub input_ends: *const u64,
+    pub inputs: *const u64,
+}
+impl Default for tn_task_list {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_graph_create(
+        sched: *mut tn_sched,
+        ret_graph: *mut *mut tn_graph,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_graph_add(
+        graph: *mut tn_graph,
+        list: *const tn_task_list,
+        ret_first: *mut u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_graph_wait(graph: *mut tn_graph, deadline: tn_deadline) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_graph_run(graph: *mut tn_graph, deadline: tn_deadline) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_graph_cancel(graph: *mut tn_graph) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_graph_close(graph: *mut tn_graph) -> *mut tn_graph;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_graph_info {
+    pub struct_size: size_t,
+    pub tasks: u64,
+    pub waiting: u64,
+    pub ready: u64,
+    pub running: u64,
+    pub pending: u64,
+    pub done: u64,
+    pub failed: u64,
+}
+extern "C" {
+    pub fn tn_graph_get_info(
+        graph: *mut tn_graph,
+        ret_info: *mut tn_graph_info,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_task_get_status(
+        graph: *mut tn_graph,
+        task: u64,
+        ret_cause: *mut u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_task_end(
+        graph: *mut tn_graph,
+        task: u64,
+        status: ::std::os::raw::c_int,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_task_secede() -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_resource_id(
+        resource: *const ::std::os::raw::c_char,
+        ret_ids: *mut u32,
+        capacity: u32,
+    ) -> ::std::os::raw::c_int;
+}
+pub const TN_STRATEGY_DEFAULT: _bindgen_ty_31 = 0;
+pub const TN_STRATEGY_ARENA: _bindgen_ty_31 = 1;
+pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_31 = 2;
+pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_31 = 3;
+pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
 }
@@ -1430,9 +1707,9 @@ extern "C" {
 extern "C" {
     pub fn tn_arena_close(arena: *mut tn_arena) -> *mut tn_arena;
 }
-pub const TN_STORAGE_VERSION: _bindgen_ty_28 = 1;
-pub const TN_STORAGE_HOLDERS: _bindgen_ty_28 = 64;
-pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
+pub const TN_STORAGE_VERSION: _bindgen_ty_32 = 1;
+pub const TN_STORAGE_HOLDERS: _bindgen_ty_32 = 64;
+pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_storage_header {
@@ -1470,8 +1747,8 @@ impl Default for tn_storage_header {
         }
     }
 }
-pub const TN_SEND_READ_ONLY: _bindgen_ty_29 = 1;
-pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
+pub const TN_SEND_READ_ONLY: _bindgen_ty_33 = 1;
+pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_send(
         tensor: *mut tn_tensor,
@@ -1552,8 +1829,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_30 = 1;
-pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_34 = 1;
+pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kinds: the kinds of tasks of a scheduler, and the function that all tasks run. */
+#include "sched.h"
+
+_Thread_local bool tnp_is_in_task;
+
+tn_sched *tnp_sched_of(tnp_sched *its)
+{
+    if (its->sched == NULL)
+        tnp_raise_text(TN_ERR_CLOSED, "the scheduler is closed");
+    return its->sched;
+}
+
+tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index)
+{
+    Py_ssize_t i = PyLong_AsSsize_t(index);
+    if (i >= 0 && i < its->kind_count)
+        return its->kinds[i];
+    if (!PyErr_Occurred())
+        tnp_raise_text(TN_ERR_INVALID, "the scheduler has no kind %zd", i);
+    return NULL;
+}
+
+/* The function of every task: its context says what it calls. */
+static int run_call(const tn_task_call *call)
+{
+    struct tnp_call *its = call->context;
+    bool was_in_task = tnp_is_in_task;
+    tnp_is_in_task = true;
+    int status = its->run(its);
+    tnp_is_in_task = was_in_task;
+    return status;
+}
+
+PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
+{
+    const char *name, *request, *affinity;
+    tn_kind *made;
+    if (!PyArg_ParseTuple(args, "szz", &name, &request, &affinity) || tnp_sched_of(its) == NULL)
+        return NULL;
+    if (its->kind_count == its->kind_room) {
+        Py_ssize_t room = 16 + 2 * its->kind_room;
+        tn_kind **kinds = PyMem_Realloc(its->kinds, (size_t)room * sizeof(tn_kind *));
+        if (kinds == NULL)
+            return PyErr_NoMemory();
+        its->kinds = kinds;
+        its->kind_room = room;
+    }
+    const tn_variant variant = {.run = run_call, .request = request};
+    int status = tn_kind_create(its->sched,
+                                TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
+                                           .variant_count = 1, .affinity = affinity),
+                                &made);
+    if (status != 0)
+        return tnp_raise(status);
+    its->kinds[its->kind_count] = made;
+    return PyLong_FromSsize_t(its->kind_count++);
+}
