@@ -9,6 +9,7 @@ what it printed. Both run in a process namespace of their own, where no other do
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -38,8 +39,10 @@ def run(build, folder):
     try:
         pids = [int(re.search(r"process (\d+)", program.stdout.readline())[1]) for _ in range(3)]
         time.sleep(2)  # some frames are read, so that the tables have figures
-        os.kill(pids[1], signal.SIGKILL)
-        program.stdout.readline()  # a frame was read again
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGKILL)
+            if select.select([program.stdout], [], [], 5)[0]:
+                break  # a frame was read again; else the worker had none
         printed = {}
         for name, arguments in COMMANDS.items():
             done = subprocess.run([tool, *arguments.split()], env=environment, capture_output=True, text=True, check=False)

@@ -417,6 +417,28 @@ class SynchronizedAttribute:
     def __set__(self, owner: Any, value: Any, /) -> None: ...
     def __delete__(self, owner: Any, /) -> None: ...
 
+# ---- the scheduler: include/tenon/sched.h
+@final
+class Scheduler:
+    """Threads that run calls when the resources that the calls request are free."""
+    def __new__(cls, resources: Optional[str] = None, order: int = 0, skips: int = 0, skew: float = 0) -> Self: ...
+    def close(self) -> None:
+        """Wait for all tasks of submit(), and end the threads."""
+    def kind(self, name: str, request: Optional[str], affinity: Optional[str], /) -> int:
+        """Make a kind of task, and return its index."""
+    def submit(self, kind: int, callable: Callable[[], Any], priority: int = 0, /) -> None: ...
+    def run(self, graph: dict[Any, Any], keys: list[Any], node_type: type, data_type: type,
+            convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:
+        """Run what the keys need, and return their values. `convert(key, value)` makes a node of what is no simple
+        call; `find_kind(function)` gives the index of the kind of its calls."""
+    def resources(self) -> dict[str, Tuple[float, float]]:
+        """The total and the free amount of each resource."""
+
+def resource_id(resource: str, /) -> Union[int, Tuple[int, ...]]:
+    """The number of the slot of `resource` that the task of this thread has, or a tuple of several."""
+def secede() -> None:
+    """Give back the CPU of the task of this thread, before a long wait."""
+
 # ---- the rest
 def follow(domain: Domain, pid: int, /) -> None:
     """End this process when the member with that pid ends, in whatever way."""

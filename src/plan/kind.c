@@ -98,6 +98,7 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
         free(name);
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a kind of task");
     }
+    kind->plan = plan;
     kind->name = name;
     kind->signature = signature;
     kind->affinity_mask = affinity_mask;

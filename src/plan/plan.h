@@ -26,9 +26,12 @@ struct tni_signature {
     struct tni_signature *next;
 };
 
+struct tni_plan;
+
 /* Tasks that have the same functions and requests, and take about the same time. */
 struct tn_kind {
-    char *name; /* owned */
+    const struct tni_plan *plan; /* that it belongs to */
+    char *name;                  /* owned */
     struct tni_signature *signature;
     void (*run[TNI_VARIANTS])(void); /* the room above casts them */
     uint64_t mean_ns[TNI_VARIANTS];  /* a moving average; 0: not known */
@@ -131,7 +134,6 @@ static inline struct tni_task *tni_graph_task(const struct tni_graph *graph, uin
 void tni_graph_init(struct tni_graph *graph);
 void tni_graph_fini(struct tni_graph *graph);
 
-struct tni_plan;
 struct tni_added {
     uint32_t first; /* the id of the first task of the list */
     uint32_t ended; /* tasks of it that ended at once, because an input had failed */

@@ -32,10 +32,19 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended)
         }
 }
 
-/* Write the slots of a task, as in "GPU=0,1 NVME=3". */
-static void print_slots(const struct tn_sched *sched, const struct tni_running *running,
-                        char *text, size_t size_bytes)
+/* A text of all slots, ",4294967295" each, after a name of each resource. */
+static size_t text_bytes(const struct tn_sched *sched)
 {
+    return sched->options.trace == NULL ? 0
+                                        : sched->plan.slot_most * sizeof ",4294967295" +
+                                              TNI_POOLS * (TNI_POOL_NAME_BYTES + sizeof " =");
+}
+
+/* Write the slots of a task behind them, as in "GPU=0,1 NVME=3". */
+static const char *print_slots(const struct tn_sched *sched, const struct tni_running *running)
+{
+    char *text = (char *)&running->slots[sched->plan.slot_most];
+    size_t size_bytes = text_bytes(sched);
     const struct tni_variant *variant = &running->signature->variants[running->variant];
     size_t used = 0;
     uint32_t pool = UINT32_MAX;
@@ -50,15 +59,14 @@ static void print_slots(const struct tn_sched *sched, const struct tni_running *
         pool = at->pool;
         used += (size_t)TNI_MAX(len, 0);
     }
+    return text;
 }
 
 void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
                       const struct tni_running *running, int status, uint64_t ended_ns)
 {
-    char slots[TNI_FAILURE_BYTES];
     if (sched->options.trace == NULL)
         return;
-    print_slots(sched, running, slots, sizeof slots);
     const tn_task_event event = {.graph = tni_graph_of(task),
                                  .task = task->id,
                                  .kind = task->kind->name,
@@ -66,14 +74,15 @@ void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
                                  .status = status,
                                  .began_ns = running->began_ns,
                                  .ended_ns = ended_ns,
-                                 .slots = slots};
+                                 .slots = print_slots(sched, running)};
     sched->options.trace(&event, sched->options.trace_context);
 }
 
 struct tni_running *tni_running_create(const struct tn_sched *sched)
 {
     struct tni_running *running =
-        calloc(1, sizeof *running + sched->plan.slot_most * sizeof running->slots[0]);
+        calloc(1, sizeof *running + sched->plan.slot_most * sizeof running->slots[0] +
+                      text_bytes(sched));
     if (running != NULL)
         running->slots = (struct tni_slot_ref *)(running + 1);
     return running;

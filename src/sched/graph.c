@@ -38,19 +38,10 @@ int tn_graph_create(tn_sched *sched, tn_graph **ret_graph)
 
 /* ---- adding ------------------------------------------------------------------------------ */
 
-static bool has_kind(const struct tn_sched *sched, const struct tn_kind *kind)
-{
-    const struct tn_kind *found = sched->plan.kinds;
-    while (found != NULL && found != kind)
-        found = found->next;
-    return found != NULL;
-}
-
 /* Copy the tasks as the plan takes them. Under the lock. */
 static int take_tasks(const struct tn_sched *sched, const tn_task_list *list,
                       struct tni_new_task *tasks)
 {
-    const struct tn_kind *known = NULL;
     for (uint64_t i = 0; i < list->count; i++) {
         const tn_task *given = &list->tasks[i];
         if (given->kind == NULL)
@@ -59,10 +50,9 @@ static int take_tasks(const struct tn_sched *sched, const tn_task_list *list,
         if (given->reserved != 0)
             return tni_fail(TN_ERR_INVALID, "reserved of task %llu is %u, not 0",
                             (unsigned long long)i, given->reserved);
-        if (given->kind != known && !has_kind(sched, given->kind))
+        if (given->kind->plan != &sched->plan)
             return tni_fail(TN_ERR_INVALID, "the kind of task %llu is not of this scheduler",
                             (unsigned long long)i);
-        known = given->kind;
         if (given->priority > TNI_PRIORITY_MOST || given->priority < -TNI_PRIORITY_MOST - 1)
             return tni_fail(TN_ERR_INVALID,
                             "the priority of task %llu is %d: it is from -32768 to 32767",

@@ -31,6 +31,9 @@ CONFIGURATION = """
 [mypy-torch.*]
 ignore_missing_imports = true
 follow_imports = skip
+[mypy-dask.*]
+ignore_missing_imports = true
+follow_imports = skip
 [mypy-{}]
 ignore_errors = true
 """
@@ -83,11 +86,12 @@ def test_type_checker_agrees_with_the_program_and_finds_its_mistakes(tmp_path):
 @needs_python_of_mypy
 def test_stubs_declare_what_there_is(tmp_path):
     configuration, allowed = tmp_path / "mypy.ini", tmp_path / "allowed"
-    own = ["tenon.torch", *map(name_of, (PACKAGES / "tenon").rglob("_[a-z]*.py"))]
+    own = ["tenon.torch", "tenon.dask", *map(name_of, (PACKAGES / "tenon").rglob("_[a-z]*.py"))]
     configuration.write_text(CONFIGURATION.format(",".join(own)))
     wanted = NOT_AS_FOUND
-    if importlib.util.find_spec("torch") is None:
-        wanted += "tenon\\.torch\n"
+    for peer in ("dask", "torch"):
+        if importlib.util.find_spec(peer) is None:
+            wanted += f"tenon\\.{peer}\n"
     allowed.write_text(wanted)
     options = "--concise", "--mypy-config-file", configuration
     allow = "--allowlist", allowed, "--ignore-unused-allowlist"

@@ -240,6 +240,39 @@ TN_TEST(a_short_task_fills_what_is_reserved_for_a_later_time)
     tn_sched_close(sched);
 }
 
+/* ---- traces ------------------------------------------------------------------------------ */
+
+/* The context is the text that is expected. */
+static void compare_slots(const tn_task_event *event, void *context)
+{
+    assert_string_equal(event->slots, context);
+    event_count++;
+}
+
+TN_TEST(a_trace_names_every_slot_of_a_wide_task)
+{
+    enum { SLOTS = 300, FIRST_ID = 1000000000 };
+    char machine[SLOTS * 16] = "GPU=(", slots[SLOTS * 16] = "GPU=";
+    for (uint32_t i = 0, used = 5, len = 4; i < SLOTS; i++) {
+        used += (uint32_t)sprintf(machine + used, "%s%u%s", i > 0 ? "," : "", FIRST_ID + i,
+                                  i == SLOTS - 1 ? ")" : "");
+        len += (uint32_t)sprintf(slots + len, "%s%u", i > 0 ? "," : "", FIRST_ID + i);
+    }
+    tn_graph *graph;
+    tn_sched *sched;
+    event_count = 0;
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = machine,
+                                           .flags = TN_SCHED_VIRTUAL, .trace = compare_slots,
+                                           .trace_context = slots),
+                                &sched));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    tn_kind *wide = add_kind(sched, "wide", "CPU=0 GPU=300", 1);
+    (void)add_task(graph, (tn_task){.kind = wide}, NULL, 0);
+    (void)run(sched, graph);
+    assert_int_equal(event_count, 1);
+    tn_sched_close(sched);
+}
+
 /* ---- affinity ---------------------------------------------------------------------------- */
 
 TN_TEST(a_task_begins_on_the_slot_of_its_largest_input)
