@@ -43,8 +43,9 @@ static void end_thread(void *unused)
     if (saved == NULL)
         return;
     PyEval_RestoreThread(saved);
+    PyThreadState_Clear(saved);
     saved = NULL;
-    PyGILState_Release(PyGILState_UNLOCKED);
+    PyThreadState_DeleteCurrent(); /* PyGILState_Release() has forgotten this thread by now */
 }
 
 /* ---- making and closing ------------------------------------------------------------------ */

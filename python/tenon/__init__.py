@@ -49,14 +49,18 @@ from ._core import version as _version  # noqa: E402
 
 TYPE_CHECKING = False  # as typing has it, which takes long to import
 if TYPE_CHECKING:
+    from ._executor import Executor
     from ._inspect import Report as Report, inspect as inspect
     from ._meeting import Event, Lock, Message, Queue, Semaphore
+    from ._resources import resource_id as resource_id, resources as resources, secede as secede, set_options
     from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros
 else:
     # These names are imported on first use, since many programs never use them.
     _modules = {
+        "_executor": ["Executor"],
         "_inspect": ["Report", "inspect"],
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
+        "_resources": ["resource_id", "resources", "secede", "set_options"],
         "_tensors": ["_rebuild_tensor", "asarray", "empty", "full", "share", "zeros"],
     }
     _places = {name: module for module, names in _modules.items() for name in names}
@@ -83,6 +87,7 @@ __all__ = [
     "Domain",
     "Error",
     "Event",
+    "Executor",
     "Exists",
     "Forked",
     "Full",
@@ -109,6 +114,10 @@ __all__ = [
     "from_dlpack",
     "full",
     "inspect",
+    "resource_id",
+    "resources",
+    "secede",
+    "set_options",
     "share",
     "zeros",
 ]

@@ -40,29 +40,8 @@ class Data(Node):
 
 if spec is not None:
     node_type, data_type = spec.GraphNode, spec.DataNode
-
-    class Requesting(spec.GraphNode):
-        """A node that asks for resources instead of those of its function."""
-
-        __slots__ = ("func", "node")
-
-        def __init__(self, node, func):
-            self.key = node.key
-            self._dependencies = node.dependencies
-            self.node = node
-            self.func = func
-
-        def __call__(self, values=()):
-            return self.node(values)
-
 else:
     node_type, data_type = Node, Data
-
-    class Requesting(Node):
-        __slots__ = ()
-
-        def __init__(self, node, func):
-            super().__init__(node.key, node.work, node.dependencies, func)
 
 
 def as_dict(graph):

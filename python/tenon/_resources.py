@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tasks request, what there is, and the schedulers of this process."""
 
+import atexit
 import functools
 import math
 import numbers
+import operator
 import os
 import re
 import threading
+import weakref
 
 from . import _core
 from ._core import resource_id, secede
@@ -75,6 +78,22 @@ def machine_text(machine):
 # ---- requests
 
 
+def read_request(amounts):
+    """A dict of amounts, and of resources by "affinity", as a Request."""
+    if not isinstance(amounts, dict):
+        raise TypeError(f"the resources of a call are {amounts!r}, not a dict")
+    amounts = dict(amounts)
+    affinity = amounts.pop("affinity", ())
+    if isinstance(affinity, str):
+        affinity = (affinity,)
+    check_names(affinity)
+    request_text(amounts)
+    for name in affinity:
+        if not amounts.get(name):
+            raise ValueError(f"affinity names the resource {name}, which is not requested")
+    return Request({**amounts, "affinity": tuple(affinity)})
+
+
 def resources(*, affinity=(), **amounts):
     """Say what each call of a function needs, when a scheduler of tenon runs it.
 
@@ -96,14 +115,7 @@ def resources(*, affinity=(), **amounts):
     TypeError, ValueError
         An amount is no number, is negative, or is not finite; or affinity names what is not requested.
     """
-    if isinstance(affinity, str):
-        affinity = (affinity,)
-    check_names(affinity)
-    request_text(amounts)
-    for name in affinity:
-        if not amounts.get(name):
-            raise ValueError(f"affinity names the resource {name}, which is not requested")
-    request = Request({**amounts, "affinity": tuple(affinity)})
+    request = read_request({**amounts, "affinity": affinity})
 
     def decorate(function):
         try:
@@ -126,6 +138,13 @@ def request_of(function):
     return request
 
 
+def name_of(function):
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
 # ---- schedulers
 
 
@@ -134,6 +153,7 @@ class Scheduler:
 
     def __init__(self, text, **options):
         self.core = _core.Scheduler(text, **options)
+        _all.add(self.core)
         self._kinds = {}
 
     def kind(self, name, request):
@@ -153,10 +173,7 @@ class Scheduler:
 
     def find_kind(self, function):
         """The kind of the calls of a function."""
-        name = getattr(function, "__name__", None)
-        if not isinstance(name, str):
-            name = type(function).__name__
-        return self.kind(name, request_of(function))
+        return self.kind(name_of(function), request_of(function))
 
 
 class Options:
@@ -168,6 +185,7 @@ class Options:
 
 _options = Options()
 _schedulers = {}
+_all = weakref.WeakSet()  # of the C library's: each lives on while it has calls
 _lock = threading.Lock()
 
 
@@ -203,6 +221,10 @@ class set_options:
                 raise TypeError(f"there is no option {name}: there are resources, skips and skew")
             if name == "resources" and value is not None:
                 value = machine_text(value)
+            elif name == "skips" and not 0 < operator.index(value) < 1 << 32:
+                raise ValueError(f"skips is {value}: it is from 1 to 2**32 - 1")
+            elif name == "skew" and not 0 < value < math.inf:
+                raise ValueError(f"skew is {value}: it must be more than 0, and finite")
             setattr(new, name, value)
         make_scheduler(new, None)  # which checks them
         self._before, _options = _options, new
@@ -215,10 +237,19 @@ class set_options:
         _options = self._before
 
 
+def text_of(options):
+    return os.environ.get("TENON_RESOURCES", "") if options.resources is None else options.resources
+
+
+def new_scheduler(resources):
+    """A scheduler of its own, with these resources; None: those of the options as they are."""
+    options = _options
+    text = text_of(options) if resources is None else machine_text(resources)
+    return Scheduler(text, order=options.order, skips=options.skips, skew=options.skew)
+
+
 def make_scheduler(options, cpus):
-    text = options.resources
-    if text is None:
-        text = os.environ.get("TENON_RESOURCES", "")
+    text = text_of(options)
     if cpus is not None:
         text = f"CPU={cpus} " + re.sub(r"(^|[\s,;])CPU=[^\s,;]*", " ", text)
     key = (text, options.order, options.skips, options.skew)
@@ -245,3 +276,22 @@ def forget_after_fork():
 
 
 os.register_at_fork(after_in_child=forget_after_fork)
+
+
+# ---- the end of the process
+
+def close(core):
+    """Wait for the calls that a scheduler has. Another thread may do so already."""
+    try:
+        core.close()
+    except _core.Error:
+        pass
+
+
+def end_all():
+    for each in list(_all):
+        close(each)
+
+
+# As for concurrent.futures, before the interpreter ends: its calls can still be made.
+getattr(threading, "_register_atexit", atexit.register)(end_all)

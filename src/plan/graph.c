@@ -96,7 +96,8 @@ void tni_task_end(struct tni_task *task, int status, struct tni_chain *ready,
 {
     struct tni_chain failed = {0};
     end_one(task, status, &failed, ready);
-    *ret_ended = 1 + (status < 0 ? end_failed(&failed, ready) : 0);
+    /* A task whose last input ends well may have one that failed before. */
+    *ret_ended = 1 + (failed.first != NULL ? end_failed(&failed, ready) : 0);
 }
 
 /* ---- where results were made ------------------------------------------------------------- */

@@ -30,12 +30,27 @@ struct tni_worker *tni_crew_current(void) { return current; }
 
 static void run_thread(void *context);
 
+/* While a worker is on its way to the plan, no other is called: it may have to wait for a lock
+ * of the program (begin_work), and calls the next one when it has taken tasks. */
+static void call_worker(struct tn_sched *sched, struct tni_worker *worker)
+{
+    worker->is_coming = true;
+    sched->coming_count++;
+}
+
+static void arrive(struct tni_worker *worker)
+{
+    worker->sched->coming_count -= worker->is_coming;
+    worker->is_coming = false;
+}
+
 static void wake_one(struct tn_sched *sched)
 {
     struct tni_worker *worker = sched->idle;
     sched->idle = worker->next_idle;
     atomic_fetch_sub_explicit(&sched->idle_count, 1, memory_order_relaxed);
     worker->is_woken = true;
+    call_worker(sched, worker);
     tni_os_cond_signal(&worker->wake_up);
 }
 
@@ -75,6 +90,7 @@ static int start_thread(struct tn_sched *sched)
     }
     sched->workers = worker;
     sched->thread_count++;
+    call_worker(sched, worker);
     return 0;
 }
 
@@ -94,7 +110,8 @@ static bool has_thread(const struct tn_sched *sched)
 
 int tni_crew_wake(struct tn_sched *sched)
 {
-    if (tni_sched_is_virtual(sched) || (sched->idle == NULL && !may_start(sched)) ||
+    if (tni_sched_is_virtual(sched) || sched->coming_count > 0 ||
+        (sched->idle == NULL && !may_start(sched)) ||
         !tni_plan_can_start(&sched->plan, tni_os_now_ns()))
         return 0;
     if (sched->idle != NULL) {
@@ -112,7 +129,7 @@ static void call_guard(struct tn_sched *sched)
         return;
     if (sched->idle != NULL)
         tni_os_cond_signal(&sched->idle->wake_up);
-    else if (may_start(sched))
+    else if (sched->coming_count == 0 && may_start(sched))
         (void)start_thread(
             sched); /* else the tasks run all the same, after those before them */
 }
@@ -406,19 +423,6 @@ static bool take_turn(struct tni_worker *worker)
 
 /* ---- sleeping ---------------------------------------------------------------------------- */
 
-int tni_crew_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline_ns)
-{
-    uint64_t now_ns = tni_os_now_ns(), due_ns = tni_interrupt_due_ns();
-    if (due_ns > now_ns) {
-        tni_os_cond_wait(cond, &sched->lock, TNI_MIN(deadline_ns, due_ns));
-        return 0;
-    }
-    tni_os_mutex_unlock(&sched->lock);
-    int status = tni_interrupt_ask(now_ns);
-    tni_os_mutex_lock(&sched->lock);
-    return status;
-}
-
 static void leave_idle(struct tn_sched *sched, const struct tni_worker *worker)
 {
     struct tni_worker **at = &sched->idle;
@@ -476,7 +480,7 @@ static int sleep_once(struct tni_worker *worker, uint64_t until_ns)
     }
     /* The hook that interrupts waits is for waits of the program, not for those here. */
     if (worker->helps != NULL)
-        status = tni_crew_sleep(sched, &worker->wake_up, until_ns);
+        status = tni_sched_sleep(sched, &worker->wake_up, until_ns);
     else
         tni_os_cond_wait(&worker->wake_up, &sched->lock, until_ns);
     if (sched->guard != worker)
@@ -506,6 +510,7 @@ static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
     leave_idle(sched, worker);
     call_guard(sched);
     call_hook(sched, sched->options.begin_work);
+    arrive(worker);
     return status;
 }
 
@@ -518,6 +523,7 @@ static void run_thread(void *context)
     current = worker;
     tni_os_mutex_lock(&sched->lock);
     call_hook(sched, sched->options.begin_work);
+    arrive(worker);
     while (!sched->is_closing)
         if (!take_turn(worker))
             (void)be_idle(worker, TNI_FOREVER);

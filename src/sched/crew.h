@@ -24,6 +24,7 @@ struct tni_worker {
     struct tni_task *task;       /* the one that runs, or NULL */
     bool has_seceded;
     bool is_woken;
+    bool is_coming;               /* called, and not there yet */
     const struct tn_graph *helps; /* tn_graph_run() of this graph; NULL: a thread of the crew */
     tni_os_cond wake_up;
     struct tni_worker *next_idle;
@@ -56,7 +57,7 @@ struct tn_sched {
         *guard;             /* an idle worker that looks for turns without progress, or NULL */
     uint32_t guarded_count; /* turns in which tasks wait, or waited */
     _Atomic uint32_t idle_count;
-    uint32_t thread_count, thread_most;
+    uint32_t thread_count, thread_most, coming_count;
     uint32_t seceded_count; /* tasks that run and gave back their CPU */
     bool is_closing;
     /* virtual time */
@@ -117,9 +118,12 @@ void tni_crew_end(struct tn_sched *sched);
 struct tni_worker *tni_crew_current(void);
 /** Give back the CPU of the task that this thread runs. Not under the lock. */
 void tni_crew_secede(struct tni_worker *worker);
+
+/* ---- sleep.c ----------------------------------------------------------------------------- */
+
 /** Wait for a condition, under the lock, and call the interrupt hook. 0 or TN_ERR_INTERRUPTED.
  */
-int tni_crew_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline_ns);
+int tni_sched_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline_ns);
 
 /* ---- virtual.c --------------------------------------------------------------------------- */
 

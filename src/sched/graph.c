@@ -132,7 +132,7 @@ static int sleep_until_ended(struct tn_graph *graph, uint64_t deadline_ns)
     while (status == 0 && !tni_graph_has_ended(graph)) {
         if (tni_os_now_ns() >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "tasks of the graph have not ended");
-        status = tni_crew_sleep(graph->sched, &graph->ended, deadline_ns);
+        status = tni_sched_sleep(graph->sched, &graph->ended, deadline_ns);
     }
     return status;
 }

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenon.Executor: calls in threads, which begin when what they request is free."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tenon
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def executor():
+    with tenon.Executor({"CPU": 2, "GPU": (0, 1)}) as made:
+        yield made
+
+
+def test_call_has_what_it_requests(executor):
+    assert executor.submit(pow, 2, exp=3).result(WAIT_S) == 8
+    number = functools.partial(tenon.resource_id, "GPU")
+    assert executor.submit(number, resources={"GPU": 1, "CPU": 0}).result(WAIT_S) in (0, 1)
+    assert executor.submit(number, resources={"GPU": 2}).result(WAIT_S) == (0, 1)
+    decorated = tenon.resources(GPU=1)(lambda: number())
+    assert executor.submit(decorated).result(WAIT_S) in (0, 1)
+    with pytest.raises(tenon.Invalid):
+        executor.submit(number).result(WAIT_S)
+
+
+@pytest.mark.parametrize(
+    "resources, error", [({"GPU": 3}, ValueError), ({"NPU": 1}, ValueError), ({"GPU": -1}, ValueError), ("GPU", TypeError)]
+)
+def test_request_that_cannot_be_met_is_an_error_of_submit(executor, resources, error):
+    with pytest.raises(error):
+        executor.submit(print, resources=resources)
+    assert executor.submit(abs, -1).result(WAIT_S) == 1
+
+
+def test_error_and_context_of_the_caller(executor):
+    variable = contextvars.ContextVar("variable")
+    variable.set(5)
+    assert executor.submit(variable.get).result(WAIT_S) == 5
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(divmod, 1, 0).result(WAIT_S)
+
+
+def test_slots_have_one_call_at_a_time(executor):
+    busy = [threading.Lock(), threading.Lock()]
+
+    def use():
+        lock = busy[tenon.resource_id("GPU")]
+        assert lock.acquire(blocking=False)
+        time.sleep(0.001)
+        lock.release()
+
+    futures = [executor.submit(use, resources={"GPU": 1, "CPU": 0}) for _ in range(100)]
+    for future in futures:
+        future.result(WAIT_S)
+
+
+def test_map_and_wait_and_as_completed(executor):
+    assert list(executor.map(abs, [-1, -2, -3])) == [1, 2, 3]
+    futures = [executor.submit(abs, -i) for i in range(100)]
+    assert sorted(future.result() for future in concurrent.futures.as_completed(futures, WAIT_S)) == list(range(100))
+
+
+def test_future_is_cancelled_before_it_begins(executor):
+    begin = threading.Event()
+    blocked = [executor.submit(begin.wait, WAIT_S) for _ in range(2)]
+    late = executor.submit(abs, -1)
+    assert late.cancel() and late.cancelled()
+    begin.set()
+    assert all(future.result(WAIT_S) for future in blocked)
+    assert executor.submit(abs, -1).result(WAIT_S) == 1
+
+
+def test_shutdown_waits_and_takes_no_more_calls():
+    executor = tenon.Executor({"CPU": 2})
+    done = []
+    for i in range(10):
+        executor.submit(lambda i: (time.sleep(0.01), done.append(i)), i)
+    executor.shutdown()
+    assert sorted(done) == list(range(10))
+    with pytest.raises(RuntimeError, match="shut down"):
+        executor.submit(abs, 1)
+    executor.shutdown()
+
+
+def test_shutdown_cancels_if_asked():
+    executor = tenon.Executor({"CPU": 1})
+    begin = threading.Event()
+    first = executor.submit(begin.wait, WAIT_S)
+    while not first.running():
+        time.sleep(0.001)
+    later = [executor.submit(abs, i) for i in range(10)]
+    executor.shutdown(wait=False, cancel_futures=True)
+    begin.set()
+    executor.shutdown()
+    assert first.result() and all(future.cancelled() for future in later)
+
+
+def test_call_submits_calls(executor):
+    def outer():
+        tenon.secede()
+        return sum(executor.submit(abs, -i).result(WAIT_S) for i in range(10))
+
+    assert executor.submit(outer).result(WAIT_S) == 45
+
+
+def test_asyncio(executor):
+    @tenon.resources(GPU=1, CPU=0)
+    def kernel(value):
+        time.sleep(0.01)
+        return value, tenon.resource_id("GPU")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(*(loop.run_in_executor(executor, kernel, i) for i in range(10)))
+
+    results = asyncio.run(main())
+    assert [value for value, _ in results] == list(range(10)) and {slot for _, slot in results} == {0, 1}
+
+
+def test_program_ends_when_its_calls_have():
+    text = "import tenon, time; tenon.Executor().submit(lambda: (time.sleep(0.2), print('done')))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+def test_forked_child_has_an_error(executor):
+    executor.submit(abs, 1).result(WAIT_S)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            executor.submit(abs, 1)
+        except tenon.Forked:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

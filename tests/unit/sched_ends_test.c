@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of how tasks and graphs end: failures, attempts, tasks that pend, cancelling. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "sched_threads_test.h"
+
+TN_TEST(what_depends_on_a_failed_task_ends_with_the_first_cause)
+{
+    _Atomic uint64_t count = 0;
+    uint64_t cause = 99;
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *good = add_kind(sched, count_call, NULL), *bad = add_kind(sched, fail_one, NULL);
+    uint64_t first = add_task(graph, (tn_task){.kind = bad}, NULL, 0), last = first;
+    for (int i = 0; i < 1000; i++)
+        last = add_task(graph, (tn_task){.kind = good, .context = &count}, &last, 1);
+    uint64_t alone = add_task(graph, (tn_task){.kind = good, .context = &count}, NULL, 0);
+    assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
+    assert_string_equal(tn_error_detail(), "task 0 (task): the task does not want to");
+    assert_int_equal(tn_task_get_status(graph, last, &cause), TN_ERR_DENIED);
+    assert_true(cause == first);
+    TN_CHECK_OK(tn_task_get_status(graph, alone, NULL));
+    assert_int_equal(count, 1);
+    assert_int_equal(tn_task_get_status(graph, alone + 1, NULL), TN_ERR_NOT_FOUND);
+    tn_sched_close(sched);
+}
+
+/* One input has failed when the other ends well. */
+TN_TEST(a_task_with_a_failed_input_ends_when_the_last_ends_well)
+{
+    _Atomic uint64_t count = 0;
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *good = add_kind(sched, count_call, NULL), *bad = add_kind(sched, fail_one, NULL);
+    tn_task counted = {.kind = good, .context = &count};
+    uint64_t inputs[3] = {add_task(graph, (tn_task){.kind = bad}, NULL, 0)};
+    for (int i = 1; i < 3; i++)
+        inputs[i] = add_task(graph, counted, NULL, 0);
+    uint64_t first = add_task(graph, counted, inputs, 3),
+             last = add_task(graph, counted, &first, 1);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(10000)), TN_ERR_DENIED);
+    assert_int_equal(tn_task_get_status(graph, last, NULL), TN_ERR_DENIED);
+    assert_int_equal(count, 2);
+    tn_sched_close(sched);
+}
+
+static int fail_twice(const tn_task_call *call)
+{
+    *(uint32_t *)call->context = call->attempt;
+    return call->attempt < 3 ? TN_TASK_RETRY : 0;
+}
+
+static int always_retry(const tn_task_call *call)
+{
+    (void)call;
+    return TN_TASK_RETRY;
+}
+
+TN_TEST(a_task_that_asks_for_it_runs_again_but_not_for_ever)
+{
+    uint32_t attempts = 0;
+    tn_sched *sched = open_sched("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *twice = add_kind(sched, fail_twice, NULL);
+    tn_kind *always = add_kind(sched, always_retry, NULL);
+    (void)add_task(graph, (tn_task){.kind = twice, .context = &attempts}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    assert_int_equal(attempts, 3);
+    (void)add_task(graph, (tn_task){.kind = always}, NULL, 0);
+    assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_CHILD_FAILED);
+    tn_sched_close(sched);
+}
+
+static int pend(const tn_task_call *call)
+{
+    struct tnt_signal *signal = call->context;
+    tnt_signal(signal);
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_task_that_pends_ends_when_it_is_told_to)
+{
+    _Atomic uint64_t count = 0;
+    struct tnt_signal signal = tnt_signal_open();
+    tn_sched *sched = open_sched("CPU=1 GPU=(0)");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, pend, "GPU=1"), *next = add_kind(sched, count_call, NULL);
+    uint64_t task = add_task(graph, (tn_task){.kind = kind, .context = &signal}, NULL, 0);
+    (void)add_task(graph, (tn_task){.kind = next, .context = &count}, &task, 1);
+    (void)add_task(graph, (tn_task){.kind = next, .context = &count}, NULL, 0);
+    tnt_await(&signal);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20)), TN_ERR_TIMED_OUT);
+    assert_int_equal(count, 1); /* the one that does not wait for it got the CPU */
+    TN_CHECK_OK(tn_task_end(graph, task, 0));
+    TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    assert_int_equal(count, 2);
+    assert_int_equal(tn_task_end(graph, task, 0), TN_ERR_INVALID);
+    tn_sched_close(sched);
+    tnt_signal_close(&signal);
+}
+
+static int end_itself(const tn_task_call *call)
+{
+    TN_CHECK_OK(tn_task_end(call->graph, call->task, TN_ERR_DENIED));
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_task_may_be_ended_before_its_function_returns)
+{
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, end_itself, NULL);
+    (void)add_task(graph, (tn_task){.kind = kind}, NULL, 0);
+    assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
+    tn_sched_close(sched);
+}
+
+static int wait_for_signal(const tn_task_call *call)
+{
+    struct tnt_signal *signals = call->context;
+    tnt_signal(&signals[0]);
+    tnt_await(&signals[1]);
+    return 0;
+}
+
+TN_TEST(tasks_of_a_cancelled_graph_do_not_begin)
+{
+    _Atomic uint64_t count = 0;
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *waits = add_kind(sched, wait_for_signal, NULL);
+    tn_kind *counts = add_kind(sched, count_call, NULL);
+    uint64_t first = add_task(graph, (tn_task){.kind = waits, .context = signals}, NULL, 0);
+    for (int i = 0; i < 100; i++)
+        (void)add_task(graph, (tn_task){.kind = counts, .context = &count}, &first,
+                       (uint64_t)i % 2);
+    tnt_await(&signals[0]);
+    TN_CHECK_OK(tn_graph_cancel(graph));
+    tnt_signal(&signals[1]);
+    assert_int_equal(tn_graph_wait(graph, TN_FOREVER), TN_ERR_INTERRUPTED);
+    assert_int_equal(count, 0);
+    TN_CHECK_OK(tn_task_get_status(graph, first, NULL));
+    assert_int_equal(tn_graph_add(graph, TN_OPTIONS(tn_task_list), NULL), TN_ERR_CLOSED);
+    tn_graph *another = open_graph(sched);
+    (void)add_task(another, (tn_task){.kind = counts, .context = &count}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(another, TN_FOREVER));
+    assert_int_equal(count, 1);
+    tn_sched_close(sched);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+}
+
+TN_TEST(a_cancelled_graph_says_so_even_if_all_that_ran_was_done)
+{
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *waits = add_kind(sched, wait_for_signal, NULL);
+    (void)add_task(graph, (tn_task){.kind = waits, .context = signals}, NULL, 0);
+    tnt_await(&signals[0]);
+    TN_CHECK_OK(tn_graph_cancel(graph));
+    tnt_signal(&signals[1]);
+    assert_int_equal(tn_graph_wait(graph, TN_FOREVER), TN_ERR_INTERRUPTED);
+    assert_string_equal(tn_error_detail(), "the graph was cancelled");
+    tn_sched_close(sched);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+}
