@@ -2,6 +2,7 @@
 """What tasks request, what there is, and the schedulers of this process."""
 
 import atexit
+import contextlib
 import functools
 import math
 import numbers
@@ -12,7 +13,7 @@ import threading
 import weakref
 
 from . import _core
-from ._core import resource_id, secede
+from ._core import secede
 
 __all__ = ["resource_id", "resources", "secede", "set_options"]
 
@@ -145,6 +146,41 @@ def name_of(function):
     return name if isinstance(name, str) else type(function).__name__
 
 
+# ---- what a task has
+
+
+_given = threading.local()  # in a worker process: the slots that the scheduler of another process gave its task
+
+
+def resource_id(resource):
+    """The slots of a resource that the task of this thread has.
+
+    Returns
+    -------
+    int, or a tuple of several in ascending order
+
+    Raises
+    ------
+    tenon.Invalid
+        This thread runs no task, the task did not request the resource, or the resource has no slots.
+    """
+    slots = getattr(_given, "slots", None)
+    if slots is None:
+        return _core.resource_id(resource)
+    if resource not in slots:
+        raise _core.Invalid(f"the task has no slots of the resource {resource}")
+    return slots[resource]
+
+
+@contextlib.contextmanager
+def given_slots(slots):
+    before, _given.slots = getattr(_given, "slots", None), slots
+    try:
+        yield
+    finally:
+        _given.slots = before
+
+
 # ---- schedulers
 
 
@@ -153,6 +189,7 @@ class Scheduler:
 
     def __init__(self, text, **options):
         self.core = _core.Scheduler(text, **options)
+        self._slotted = set(re.findall(r"(\w+)\s*=\s*\(", text))
         _all.add(self.core)
         self._kinds = {}
 
@@ -170,6 +207,14 @@ class Scheduler:
         if kind is None:
             kind = self._kinds[key] = self.core.kind(name, key[1] or None, key[2] or None)
         return kind
+
+    def slot_count(self):
+        """How many slots all resources have."""
+        return sum(int(total) for name, (total, _) in self.core.resources().items() if name in self._slotted)
+
+    def slots_here(self, request):
+        """The slots that the task of this thread has, by resource."""
+        return {name: _core.resource_id(name) for name in request or () if name in self._slotted and request[name]}
 
     def find_kind(self, function):
         """The kind of the calls of a function."""

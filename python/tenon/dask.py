@@ -6,7 +6,7 @@
 
     dask.config.set(scheduler=tenon.dask.get)
 
-Tasks run in threads of this process. A task needs one CPU, unless its function was decorated with tenon.resources(),
+Tasks run in threads of this process, or with get_processes in worker processes, to which arrays go by reference. A task needs one CPU, unless its function was decorated with tenon.resources(),
 or its key was annotated with dask.annotate(resources=...).
 """
 
@@ -17,15 +17,13 @@ import dask as _dask
 from dask import local as _local
 from dask.callbacks import Callback as _Callback
 from dask.core import flatten as _flatten
-from dask.order import order as _order
 
-from . import _dask_graph, _dask_requests, _executor, _resources
+from . import _dask_calls, _dask_graph, _dask_requests, _resources
 
-__all__ = ["get"]
+__all__ = ["get", "get_processes"]
 
 # Arguments for which each task is handed over on its own, by Dask.
 _OBSERVING = ("get_id", "pack_exception", "raise_exception", "dumps", "loads")
-_PRIORITIES = 1 << 16
 
 
 def get(dsk, keys, cache=None, num_workers=None, pool=None, **kwargs):
@@ -72,8 +70,8 @@ def get(dsk, keys, cache=None, num_workers=None, pool=None, **kwargs):
     if pool is not None:
         if not hasattr(pool, "submit"):
             pool = _local.MultiprocessingPoolExecutor(pool)
-        if not _requests(graph):
-            return _observe(pool.submit, pool._max_workers, graph, keys, options)
+        if not _dask_calls.has_requests(graph):
+            return _observe(pool, graph, keys, options)
         num_workers = pool._max_workers
     scheduler = _resources.scheduler(num_workers)
     if any(value is not None and value is not False for value in options.values()) or _Callback.active:
@@ -97,36 +95,67 @@ def _run(scheduler, graph, keys):
     return _local.nested_get(keys, dict(zip(flat, values)))
 
 
-def _requests(graph):
-    return _resources.Request.known and any(
-        _resources.request_of(_dask_requests.read_call(value).func) is not None for value in graph.values()
-    )
-
-
-def _observe(submit, size, graph, keys, options):
+def _observe(executor, graph, keys, options):
     """Have Dask go through the graph."""
     options.setdefault("get_id", _threading.get_ident)
     options.setdefault("pack_exception", lambda error, dumps: (error, _sys.exc_info()[2]))
-    return _local.get_async(submit, size, graph, keys, chunksize=1, **options)
+    return _local.get_async(executor.submit, executor._max_workers, graph, keys, chunksize=1, **options)
 
 
 def _hand_over(scheduler, graph, keys, options):
     """Have Dask go through the graph, and the scheduler choose among the tasks that are ready."""
-    calls = _executor.Calls(scheduler)
-    size = int(scheduler.core.resources()["CPU"][0]) or 1
-    priorities = {}
-    if _requests(graph):  # Dask's order among all that is ready, since some of it waits for other resources
-        places = _order(graph)
-        step = max(1, -(-len(places) // _PRIORITIES))
-        priorities = {key: _PRIORITIES // 2 - 1 - place // step for key, place in places.items()}
-        size = max(size, len(graph))
-
-    def submit(execute, tasks):
-        key = tasks[0][0]
-        function = _dask_requests.read_call(graph[key]).func or execute
-        return calls.begin(scheduler.find_kind(function), execute, (tasks,), priority=priorities.get(key, 0))
-
+    calls = _dask_calls.Calls(scheduler, graph)
     try:
-        return _observe(submit, size, graph, keys, options)
+        return _observe(calls, graph, keys, options)
     finally:
         calls.cancel()
+
+
+def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=None, pool=None, **kwargs):
+    """Run the tasks of a graph that the keys need in worker processes, and return the values of the keys.
+
+    Arguments and results go by reference: the memory of their arrays lies in the arena of the default domain, which
+    all workers and this process map. It is the same memory for all tasks that read it, so tasks must not write into
+    their arguments. What else they have is pickled.
+
+    The workers are kept for later calls, and end with this process. If a worker dies, another runs its tasks; a task
+    that has ended three workers fails with tenon.multiprocessing.pool.WorkerDied, which names the task.
+
+    Parameters
+    ----------
+    dsk, keys
+        As for get().
+    num_workers : int, optional
+        How many CPUs there are, each a process, and one CPU if a task does not say otherwise; else as `num_workers` of
+        dask.config; else the number of processors. For each slot of a resource there is one more process, for tasks
+        that request no CPU.
+    optimize_graph : bool
+        Whether tasks that form a chain are fused before, unless they request different resources.
+    initializer : callable, optional
+        What each worker calls at its beginning. The workers are not kept then.
+    pool
+        Only its number of processes counts, as `num_workers`.
+    **kwargs
+        callbacks, cache, rerun_exceptions_locally and others, as dask.multiprocessing.get takes them.
+
+    Returns
+    -------
+    The value of the key; or tuples of values, nested as the lists of keys are.
+
+    Raises
+    ------
+    KeyError, ValueError
+        As for get().
+    tenon.multiprocessing.pool.WorkerDied
+        A task has ended three workers, or workers die before they take a task.
+    BaseException
+        What the first task that failed has raised; what pickle raises for a function, an argument or a result.
+    """
+    from . import _dask_processes
+
+    pool = pool or _dask.config.get("pool", None)
+    if pool is not None:
+        num_workers = getattr(pool, "_max_workers", None) or pool._processes
+    annotations = _dask_requests.annotations_of(dsk)
+    graph = _dask_processes.prepare(_dask_graph.as_dict(dsk), keys, optimize_graph, annotations)
+    return _dask_processes.run(graph, keys, num_workers, initializer, kwargs)

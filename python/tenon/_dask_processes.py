@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks of Dask in worker processes, to which arrays go by reference.
+
+Dask goes through the graph and hands over each task that is ready. A thread of the scheduler waits until what the task
+requests is free, sends the task to a worker of a tenon.multiprocessing.Pool, and waits for its result. What is pickled
+leaves out the memory of arrays (PEP 574), which lies in the arena: workers and this process map it.
+"""
+
+import os
+import pickle
+import threading
+
+import cloudpickle
+import dask
+from dask import multiprocessing as dask_processes
+from dask import optimization
+from dask.system import CPU_COUNT
+
+from . import _dask_calls, _dask_requests, _resources
+from . import multiprocessing as tenon_processes
+from .multiprocessing.pool import WorkerDied
+
+SMALL = 4096  # bytes: less is copied, not shared
+DEEPEST = 50
+
+_pools = {}
+_lock = threading.Lock()
+
+
+def dumps(value):
+    """A value as bytes, and the memory of its arrays as arrays of bytes."""
+    shared = []
+
+    def take(buffer):
+        memory = buffer.raw()
+        if memory.nbytes < SMALL:
+            return True
+        import numpy
+
+        shared.append(numpy.frombuffer(memory, dtype=numpy.uint8))
+        return False
+
+    try:
+        return cloudpickle.dumps(value, protocol=5, buffer_callback=take), shared
+    except ImportError:  # there is no NumPy
+        return cloudpickle.dumps(value, protocol=5), []
+
+
+def loads(value):
+    return pickle.loads(value[0], buffers=value[1])
+
+
+def run_in_worker(slots, execute, tasks):
+    """Run tasks in a worker, with the slots that the scheduler gave them."""
+    with _resources.given_slots(slots):
+        return execute(tasks)
+
+
+def initialize(initializer):
+    dask_processes.initialize_worker_process(pickle.loads(initializer))
+
+
+class Workers(_dask_calls.Calls):
+    """Hands tasks to the worker processes of a pool."""
+
+    def __init__(self, scheduler, graph, pool):
+        super().__init__(scheduler, graph)
+        self._pool = pool
+
+    def call(self, key, request, execute, tasks):
+        slots = self.scheduler.slots_here(request)
+        try:
+            return self._pool.apply_async(run_in_worker, (slots, execute, tasks)).get()
+        except WorkerDied as error:
+            if error.task is None:
+                raise
+            last = f", the last of them process {error.pids[-1]}" if error.pids else ""
+            raise WorkerDied(f"the task {key!r} has ended its workers{last}", str(key), error.pids) from None
+
+
+def find_pool(count, initializer):
+    """A pool of `count` processes, which is kept for later calls unless it has an initializer of its own."""
+    context = dask.config.get("multiprocessing.context", "spawn")
+    place = (os.getpid(), count, context)
+    with _lock:
+        pool = _pools.get(place)
+        if pool is not None and initializer is None:
+            return pool
+        if os.environ.get("PYTHONHASHSEED") in (None, "0"):
+            os.environ["PYTHONHASHSEED"] = "6640"  # as Dask does, so that hashes are the same in all workers
+        pool = tenon_processes.get_context(context).Pool(
+            count, initialize, (cloudpickle.dumps(initializer),)
+        )
+        if initializer is None:
+            _pools[place] = pool
+        return pool
+
+
+def forget_pool(pool):
+    """End a pool that is broken, or is not kept."""
+    with _lock:
+        for place in [place for place, its in _pools.items() if its is pool]:
+            del _pools[place]
+    pool.terminate()
+
+
+def is_deep(value):
+    """Whether a value of a graph has more calls within each other than pickle can go through."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for within in level if type(within) in (tuple, list) for item in within]
+        if not level:
+            return False
+    return True
+
+
+def prepare(graph, keys, optimize_graph, annotations):
+    """The part of a graph that the keys need, with tasks that have one request each."""
+    graph, dependencies = optimization.cull(graph, keys)
+    if optimize_graph and not annotations:
+        fused, _ = optimization.fuse(graph, keys, dependencies)
+        if not any(map(is_deep, fused.values())):
+            graph = fused
+    return _dask_requests.ask(graph, annotations)
+
+
+def run(graph, keys, num_workers, initializer, options):
+    num_workers = num_workers or dask.config.get("num_workers", None) or CPU_COUNT
+    initializer = initializer or dask.config.get("multiprocessing.initializer", None)
+    scheduler = _resources.scheduler(num_workers)
+    count = num_workers + (scheduler.slot_count() if _dask_calls.has_requests(graph) else 0)
+    pool = find_pool(count, initializer)
+    is_kept = initializer is None
+    workers = Workers(scheduler, graph, pool)
+    options = {"func_dumps": dumps, "func_loads": loads, **options, "chunksize": 1}
+    try:
+        return dask_processes.get(graph, keys, pool=workers, optimize_graph=False, **options)
+    except WorkerDied as error:
+        is_kept = is_kept and error.task is not None
+        raise
+    finally:
+        workers.cancel()
+        if not is_kept:
+            forget_pool(pool)

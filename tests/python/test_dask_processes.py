@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenon.dask.get_processes: graphs of Dask in worker processes, to which arrays go by reference.
+
+TENON_TEST_DASK is a folder with another version of Dask, which these tests then use.
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+if "TENON_TEST_DASK" in os.environ:
+    if not os.path.isdir(os.environ["TENON_TEST_DASK"]):
+        pytest.skip("that version of Dask is not installed", allow_module_level=True)
+    sys.path.insert(0, os.environ["TENON_TEST_DASK"])
+
+dask = pytest.importorskip("dask")
+import numpy as np  # noqa: E402
+import tenon  # noqa: E402
+import tenon.dask  # noqa: E402
+from dask.diagnostics import Profiler  # noqa: E402
+from dask.utils_test import GetFunctionTestMixin, inc  # noqa: E402
+from tenon import _dask_processes  # noqa: E402
+from tenon.multiprocessing.pool import WorkerDied  # noqa: E402
+
+get = functools.partial(tenon.dask.get_processes, num_workers=2)
+WAIT_S = 60
+LARGE = 1 << 16  # elements
+
+
+@pytest.fixture(autouse=True, scope="module")
+def paths_of_workers():
+    """Workers find the modules of this process, by the environment variable that they inherit."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    with dask.config.set({"multiprocessing.context": "spawn"}):
+        yield
+    for pool in list(_dask_processes._pools.values()):
+        _dask_processes.forget_pool(pool)
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+class TestAsDask(GetFunctionTestMixin):
+    get = staticmethod(get)
+
+
+def test_tasks_run_in_other_processes():
+    graph = {"a": (os.getpid,), "b": (os.getpid,)}
+    assert os.getpid() not in get(graph, ["a", "b"])
+
+
+def test_array_is_the_same_memory_for_all_tasks():
+    def write(array):
+        array[:] = os.getpid()
+        return True
+
+    def read(array, after):
+        return array[0], array[-1], os.getpid()
+
+    graph = {"made": (np.zeros, LARGE), "wrote": (write, "made")}
+    graph.update({f"read{i}": (read, "made", "wrote") for i in range(3)})
+    for first, last, _ in get(graph, ["read0", "read1", "read2"], optimize_graph=False):
+        assert first == last != 0
+
+
+def test_array_that_was_received_is_sent_without_a_copy():
+    first = get({"x": (np.ones, 1 << 22)}, "x")
+
+    def address(array):
+        array[0] = 5
+        return array.nbytes
+
+    assert get({"x": first, "y": (address, "x")}, "y") == first.nbytes
+    assert first[0] == 5  # the task wrote into the memory of this process's array
+
+
+def test_attributes_and_kinds_of_arrays_arrive():
+    graph = {
+        "fortran": (functools.partial(np.ones, (300, 400), order="F"),),
+        "view": (lambda array: array[::2, 5:], "fortran"),
+        "dict": (lambda array: {"a": array, "b": [array, "text"]}, "view"),
+        "record": (lambda: np.zeros(5000, dtype=[("x", "f4"), ("y", "i8")]),),
+        "text": (lambda: np.array(["a", "bc"] * 5000),),
+        "object": (lambda: np.array([{}, None] * 5000, dtype=object),),
+    }
+    keys = ["fortran", "view", "dict", "record", "text", "object"]
+    fortran, view, several, record, text, objects = get(graph, keys, optimize_graph=False)
+    assert fortran.flags.f_contiguous and fortran.shape == (300, 400)
+    assert view.shape == (150, 395) and (view == 1).all()
+    assert (several["b"][0] == several["a"]).all() and several["b"][1] == "text"
+    assert record.dtype.names == ("x", "y") and text[1] == "bc" and objects[1] is None
+
+
+@tenon.resources(GPU=1, CPU=0)
+def where(*values):
+    return tenon.resource_id("GPU")
+
+
+def test_task_in_a_worker_has_the_slots_that_it_requests():
+    with tenon.set_options(resources={"GPU": ((4, 5), (6, 7))}):
+        assert get({"x": (where,), "y": (where, "x")}, ["x", "y"]) in [(i, j) for i in range(4, 8) for j in range(4, 8)]
+        wide = tenon.resources(GPU=2)(lambda: tenon.resource_id("GPU"))
+        assert get({"x": (wide,)}, "x") in [(4, 5), (6, 7)]
+        with pytest.raises(tenon.Invalid, match="GPU"):
+            get({"x": (lambda: tenon.resource_id("GPU"),)}, "x")
+        with pytest.raises(ValueError, match="GPU=5"):
+            get({"x": (tenon.resources(GPU=5)(lambda: 1),)}, "x")
+
+
+def test_error_is_raised_here_with_its_traceback():
+    with pytest.raises(ZeroDivisionError) as caught:
+        get({"x": (divmod, 1, 0)}, "x")
+    assert "execute_task" in str(caught.value)
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+@pytest.mark.parametrize("graph", [{"x": (threading.Lock,)}, {"x": (lambda: (i for i in range(3)),)}])
+def test_result_that_cannot_be_pickled(graph):
+    with pytest.raises(TypeError, match="pickle"):
+        get(graph, "x")
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+def test_argument_that_cannot_be_pickled():
+    with pytest.raises(TypeError, match="pickle"):
+        get({"x": (inc, threading.Lock())}, "x")
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+def test_task_of_a_killed_worker_runs_again(tmp_path):
+    def die_once(path, array):
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return array.sum()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    graph = {"x": (np.ones, LARGE), **{f"y{i}": (die_once, str(tmp_path / str(i)), "x") for i in range(4)}}
+    assert get(graph, [f"y{i}" for i in range(4)]) == (LARGE,) * 4
+
+
+def test_result_of_a_dead_worker_is_still_there(tmp_path):
+    def make_and_die_later(pid_file):
+        with open(pid_file, "w") as file:
+            file.write(str(os.getpid()))
+        return np.full(LARGE, 3)
+
+    def kill_its_maker(array, pid_file):
+        with open(pid_file) as file:
+            pid = int(file.read())
+        if pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return array.sum()
+
+    path = str(tmp_path / "pid")
+    graph = {"x": (make_and_die_later, path)}
+    graph.update({f"y{i}": (kill_its_maker, "x", path) for i in range(4)})
+    assert get(graph, [f"y{i}" for i in range(4)], optimize_graph=False) == (3 * LARGE,) * 4
+
+
+def test_task_that_ends_its_workers_is_named():
+    with pytest.raises(WorkerDied, match="deadly.*process [0-9]+"):
+        get({"deadly": (os._exit, 3)}, "deadly")
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+def test_callbacks_and_profiler_see_the_tasks():
+    with Profiler() as profiler:
+        assert get({"x": 1, "y": (inc, "x"), "z": (inc, "y")}, "z", optimize_graph=False) == 3
+    assert {row.key for row in profiler.results} == {"y", "z"}
+
+
+def test_workers_are_kept_for_the_next_call():
+    graph = {f"x{i}": (os.getpid,) for i in range(20)}
+    assert len(set(get(graph, list(graph))) | set(get(graph, list(graph)))) <= 2
+
+
+def mark():
+    os.environ["TENON_TEST_MARK"] = "yes"
+
+
+def read_mark():
+    return os.environ.get("TENON_TEST_MARK")
+
+
+def test_initializer_is_called_in_each_worker():
+    graph = {"x": (read_mark,)}
+    assert get(graph, "x", initializer=mark) == "yes"
+    assert get(graph, "x") is None
+
+
+def test_array_and_bag_collections():
+    da = pytest.importorskip("dask.array")
+    array = da.from_array(np.arange(1 << 18).reshape(512, 512), chunks=128)
+    with dask.config.set(num_workers=2):
+        assert (array.T @ array).sum().compute(scheduler=tenon.dask.get_processes) == (
+            np.arange(1 << 18).reshape(512, 512).T @ np.arange(1 << 18).reshape(512, 512)
+        ).sum()
+
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import dask, numpy as np, tenon, tenon.dask
+def work(array, i):
+    time.sleep(0.01)
+    return array + i
+if __name__ == "__main__":
+    with dask.config.set({{"multiprocessing.context": "spawn"}}):
+        graph = {{("x", 0, j): (np.ones, 1 << 16) for j in range(4)}}
+        for i in range(1, 400):
+            graph.update({{("x", i, j): (work, ("x", i - 1, j), i) for j in range(4)}})
+        {act}
+        try:
+            tenon.dask.get_processes(graph, [("x", 399, j) for j in range(4)], num_workers=2, optimize_graph=False)
+        except KeyboardInterrupt:
+            print("interrupted")
+"""
+
+
+def start(act, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(act=act))
+    return subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_ends_a_run(tmp_path):
+    process = start("threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()", tmp_path)
+    output, errors = process.communicate(timeout=WAIT_S)
+    assert (output, process.returncode) == ("interrupted\n", 0), errors
+
+
+def test_nothing_is_left_after_a_kill_in_the_middle(tmp_path):
+    process = start("print('begun', tenon.domain().name, flush=True)", tmp_path)
+    name = process.stdout.readline().split()[1]
+    time.sleep(1)
+    children = [int(pid) for pid in open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()]
+    assert len(children) >= 2
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+    until = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in children) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in children)
+    while name in [domain["name"] for domain in tenon._core.inspect_domains()] and time.monotonic() < until:
+        time.sleep(0.05)
+    assert name not in [domain["name"] for domain in tenon._core.inspect_domains()]
