@@ -5,9 +5,9 @@
 dask_get_wide                    20,000 calls of an empty function and one of all their results, against
                                  dask.threaded.get; time for each task
 dask_get_chain                   the same 20,000 calls, each with the result of the one before
-dask_get_processes               3 chunks of 64 MiB: one task makes a chunk, one makes another of it, which three
-                                 tasks read; each task is a message to one of two processes. Against
-                                 dask.multiprocessing.get; graphs a second
+dask_get_processes               4 chunks of 64 MiB: a task makes each, a task makes another of each two neighbours,
+                                 and three tasks read each of those; each task is a message to one of two processes.
+                                 Against dask.multiprocessing.get; graphs a second
 dask_get_processes_distributed   the same against dask.distributed, with a worker process for each of two threads
 
 Each side has its processes and threads before the first round. Tasks are not fused: how many there are is what
@@ -23,7 +23,7 @@ from common import measure, print_figure
 ROUNDS = 7
 ROUNDS_OF_PROCESSES = 5
 TASKS = 20_000
-CHUNKS = 3
+CHUNKS = 4
 ELEMENTS = (64 << 20) // 8
 PROCESSES = 2
 
@@ -51,8 +51,8 @@ def make(i):
     return numpy.full(ELEMENTS, i, float)
 
 
-def shift(chunk):
-    return chunk + 1
+def mix(chunk, neighbour):
+    return chunk + neighbour
 
 
 def read(chunk, part):
@@ -63,8 +63,8 @@ def chunks():
     graph = {}
     for i in range(CHUNKS):
         graph["made", i] = (make, i)
-        graph["shifted", i] = (shift, ("made", i))
-        graph.update({("read", i, part): (read, ("shifted", i), part) for part in range(3)})
+        graph["mixed", i] = (mix, ("made", i), ("made", (i + 1) % CHUNKS))
+        graph.update({("read", i, part): (read, ("mixed", i), part) for part in range(3)})
     return graph, [("read", i, part) for i in range(CHUNKS) for part in range(3)]
 
 
@@ -100,7 +100,8 @@ def rates(run):
         before = time.perf_counter()
         results = run(graph, keys)
         yield 1 / (time.perf_counter() - before)
-        expected = [(i + 1) * len(range(part, ELEMENTS, 1 << 14)) for i in range(CHUNKS) for part in range(3)]
+        count = len(range(0, ELEMENTS, 1 << 14))
+        expected = [(i + (i + 1) % CHUNKS) * count for i in range(CHUNKS) for _ in range(3)]
         assert list(results) == expected
 
 
