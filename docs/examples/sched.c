@@ -5,10 +5,11 @@
 
 #include <assert.h>
 
-/* show: tn_resource_id */
+/* show: tn_resource_id tn_task_set_bytes */
 static int run_kernel(const tn_task_call *call)
 {
     double *image = call->context;
+    tn_task_set_bytes(sizeof *image);
     uint32_t gpu;
     if (tn_resource_id("GPU", &gpu, 1) == 1)
         image[0] = 100 + gpu; /* here: start a kernel on this device, and wait for it */

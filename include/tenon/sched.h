@@ -339,6 +339,15 @@ TN_API TN_NODISCARD int tn_task_end(tn_graph *graph, uint64_t task, int status);
 TN_API int tn_task_secede(void);
 
 /**
+ * Say how large the result of the task is that this thread runs, instead of tn_task.bytes. Of
+ * the inputs of a task whose kind has an affinity, the largest decides on which slot it begins.
+ * @return 0, or TN_ERR_INVALID: this thread runs no task
+ *
+ * Blocks: never.
+ */
+TN_API int tn_task_set_bytes(uint64_t bytes);
+
+/**
  * Get the slots that the task of this thread has got.
  *
  * @param resource  a resource with slots, as in "GPU"

@@ -53,6 +53,7 @@ PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
                                 &made);
     if (status != 0)
         return tnp_raise(status);
+    its->has_affinity |= affinity != NULL;
     its->kinds[its->kind_count] = made;
     return PyLong_FromSsize_t(its->kind_count++);
 }

@@ -37,6 +37,7 @@ struct tnp_run {
     PyObject *context;    /* copied for each task */
     PyObject *type, *error, *traceback; /* what the first task raised */
     uint32_t count, room, input_count, input_room;
+    bool has_affinity; /* the sizes of results matter */
 };
 
 enum { CONSTANT = UINT32_MAX };
@@ -51,14 +52,18 @@ struct reading {
     PyObject *kinds;                       /* owned: kind by the address of a function */
 };
 
-static PyObject *dependencies_name, *func_name, *value_name;
+static PyObject *dependencies_name, *func_name, *nbytes_name, *value_name;
 
 int tnp_run_init(void)
 {
     dependencies_name = PyUnicode_InternFromString("dependencies");
     func_name = PyUnicode_InternFromString("func");
+    nbytes_name = PyUnicode_InternFromString("nbytes");
     value_name = PyUnicode_InternFromString("value");
-    return dependencies_name == NULL || func_name == NULL || value_name == NULL ? -1 : 0;
+    return dependencies_name == NULL || func_name == NULL || nbytes_name == NULL ||
+                   value_name == NULL
+               ? -1
+               : 0;
 }
 
 /* ---- freeing ----------------------------------------------------------------------------- */
@@ -167,6 +172,18 @@ static void drop_inputs(const struct node *node)
     }
 }
 
+/* Tell the scheduler the size of an array, as NumPy, PyTorch and CuPy have it. */
+static void say_bytes(PyObject *value)
+{
+    PyObject *bytes = PyObject_GetAttr(value, nbytes_name);
+    unsigned long long count = bytes != NULL ? PyLong_AsUnsignedLongLong(bytes) : 0;
+    Py_XDECREF(bytes);
+    if (PyErr_Occurred())
+        PyErr_Clear();
+    else
+        (void)tn_task_set_bytes(count);
+}
+
 static int run_node(struct tnp_call *call)
 {
     struct node *node = (struct node *)call;
@@ -174,6 +191,8 @@ static int run_node(struct tnp_call *call)
     PyObject *value = run->error == NULL ? call_in_context(node) : NULL;
     if (value != NULL) {
         node->value = value;
+        if (run->has_affinity)
+            say_bytes(value);
         if (node->readers == 0)
             Py_CLEAR(node->value);
         drop_inputs(node);
@@ -453,6 +472,7 @@ static int add_tasks(tnp_sched *its, struct tnp_run *run)
 /* Run the tasks until all have ended or one has failed. @return whether all are done */
 static bool run_tasks(tnp_sched *its, struct tnp_run *run)
 {
+    run->has_affinity = its->has_affinity;
     int status = add_tasks(its, run);
     while (status == 0) {
         status = tn_graph_run(run->graph, tn_deadline_after(SLICE_MS * TN_MILLISECOND));

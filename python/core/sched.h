@@ -21,6 +21,7 @@ typedef struct {
     tn_graph *graph;   /* of submit(): new tasks go here; NULL: none yet */
     tn_graph **graphs; /* [graph_count]: of submit(), filled before */
     Py_ssize_t graph_count, graph_room;
+    bool has_affinity;          /* some kinds have */
     uint32_t submitted;         /* tasks in `graph` */
     uint32_t callers;           /* threads in run() or close() */
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */

@@ -100,6 +100,15 @@ int tn_task_secede(void)
     return 0;
 }
 
+int tn_task_set_bytes(uint64_t bytes)
+{
+    struct tni_worker *worker = find_worker();
+    if (worker == NULL)
+        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    worker->task->bytes = bytes; /* tasks that wait for it read this when it has ended */
+    return 0;
+}
+
 int tn_resource_id(const char *resource, uint32_t *ret_ids, uint32_t capacity)
 {
     const struct tni_worker *worker = find_worker();

@@ -213,8 +213,10 @@ FAULTS(tn_task_end, .prepare = have_threads, .depends = true, .before = make_pen
 
 /* Here, this thread runs no task. */
 static int secede(void) { return tn_task_secede(); }
+static int set_bytes(void) { return tn_task_set_bytes(1); }
 static int get_slots(void) { return tn_resource_id("GPU", FAULTS_OUT(uint32_t), 1); }
 FAULTS(tn_task_secede, .has_no_calls = true, .expected = TN_ERR_INVALID, .call = secede)
+FAULTS(tn_task_set_bytes, .has_no_calls = true, .expected = TN_ERR_INVALID, .call = set_bytes)
 FAULTS(tn_resource_id, .has_no_calls = true, .expected = TN_ERR_INVALID, .call = get_slots)
 
 /* Both in a task. */

@@ -242,6 +242,25 @@ def test_affinity_keeps_a_chain_on_one_slot():
         assert sum(one != next_one for one, next_one in zip(slots, slots[1:])) <= 2
 
 
+def test_largest_input_decides_on_the_slot():
+    np = pytest.importorskip("numpy")
+    barrier = threading.Barrier(2, timeout=WAIT_S)
+
+    @tenon.resources(GPU=1, CPU=0)
+    def make(size):
+        barrier.wait()  # so that each is on a slot of its own
+        return np.full(size, tenon.resource_id("GPU"))
+
+    @tenon.resources(GPU=1, CPU=0, affinity=["GPU"])
+    def use(one, other):
+        return max(one, other, key=len)[0], tenon.resource_id("GPU")
+
+    for _ in range(10):
+        for sizes in (10, 1000), (1000, 10):
+            made, used = get({"a": (make, sizes[0]), "b": (make, sizes[1]), "c": (use, "a", "b")}, "c")
+            assert made == used
+
+
 def test_several_slots_are_a_tuple_ascending():
     wide = tenon.resources(GPU=2, CPU=0)(lambda: tenon.resource_id("GPU"))
     with tenon.set_options(resources={"GPU": ((3, 2), (1, 0))}):

@@ -1647,6 +1647,9 @@ extern "C" {
     pub fn tn_task_secede() -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_task_set_bytes(bytes: u64) -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_resource_id(
         resource: *const ::std::os::raw::c_char,
         ret_ids: *mut u32,
