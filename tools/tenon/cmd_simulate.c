@@ -231,7 +231,7 @@ static int simulate(const struct arguments *arguments, const struct simulate_gra
 {
     struct simulate_result result = {0};
     struct report report = {.graph = graph, .result = &result};
-    int code = simulate_bound_path(graph, &report.bounds.path_ns);
+    int code = simulate_bound_path(graph, &report.bounds);
 
     if (code == CMD_FINE)
         code = simulate_run(graph, machine, arguments->trace != NULL, &result);
@@ -241,6 +241,7 @@ static int simulate(const struct arguments *arguments, const struct simulate_gra
         code = write_trace(&report, arguments->trace);
     if (code == CMD_FINE)
         code = arguments->common.as_json ? print_json(&report) : print_text(&report);
+    simulate_bounds_fini(&report.bounds);
     simulate_result_fini(graph, &result);
     return code;
 }

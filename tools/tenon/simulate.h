@@ -124,15 +124,21 @@ void simulate_result_fini(const struct simulate_graph *graph, struct simulate_re
 
 /** Times that no order of the tasks can undercut. */
 struct simulate_bounds {
-    uint64_t path_ns;                         /* the longest path, each task at its fastest */
-    uint64_t resource_ns[SIMULATE_RESOURCES]; /* the work that needs it, through its total */
-    uint64_t most_ns;                         /* the largest of them */
-    int32_t most_of;                          /* a resource; -1: the longest path */
+    uint64_t path_ns; /* the longest path, each task at its fastest */
+    /* Of the longest path through each task, what is before it and after it: [task_count],
+       owned. */
+    uint64_t *before_ns, *after_ns;
+    /* The work that needs it, through its total; and the least that is before and after. */
+    uint64_t resource_ns[SIMULATE_RESOURCES];
+    uint64_t most_ns; /* the largest of them */
+    int32_t most_of;  /* a resource; -1: the longest path */
 };
 
-/** Compute the length of the longest path, or print which tasks wait in a circle. */
-int simulate_bound_path(const struct simulate_graph *graph, uint64_t *ret_ns);
-/** Compute the bounds of the resources, and the largest one. pre: `path_ns` is set */
+/** Compute the longest paths, or print which tasks wait in a circle. @return an exit code */
+int simulate_bound_path(const struct simulate_graph *graph, struct simulate_bounds *ret_bounds);
+/** The bounds may be half made, or all zero. */
+void simulate_bounds_fini(struct simulate_bounds *bounds);
+/** Compute the bounds of the resources, and the largest one. pre: the paths are set */
 void simulate_bound_resources(const struct simulate_graph *graph,
                               const struct simulate_result *result,
                               struct simulate_bounds *bounds);

@@ -11,8 +11,7 @@ struct walk {
     uint32_t *waits;          /* [task_count]: inputs that have not come yet */
     uint64_t *successor_ends; /* [task_count]: as input_ends */
     uint32_t *successors;
-    uint32_t *order;   /* [order_count] */
-    uint64_t *path_ns; /* [task_count]: the longest path to the end of a task */
+    uint32_t *order; /* [order_count] */
     uint32_t order_count;
 };
 
@@ -22,7 +21,6 @@ static void free_walk(struct walk *walk)
     free(walk->successor_ends);
     free(walk->successors);
     free(walk->order);
-    free(walk->path_ns);
 }
 
 static uint64_t first_of(const uint64_t *ends, uint32_t task)
@@ -39,9 +37,8 @@ static bool make_walk(const struct simulate_graph *graph, struct walk *walk)
     walk->successor_ends = calloc(count + 1, sizeof *walk->successor_ends);
     walk->successors = calloc(edges + 1, sizeof *walk->successors);
     walk->order = calloc(count + 1, sizeof *walk->order);
-    walk->path_ns = calloc(count + 1, sizeof *walk->path_ns);
     if (walk->waits == NULL || walk->successor_ends == NULL || walk->successors == NULL ||
-        walk->order == NULL || walk->path_ns == NULL)
+        walk->order == NULL)
         return false;
     /* Each end first is the begin of the next task's part, and moves as the part is filled. */
     for (uint64_t i = 0; i < edges; i++)
@@ -67,26 +64,39 @@ static uint64_t fastest_ns(const struct simulate_graph *graph, uint32_t task)
     return least;
 }
 
-static uint64_t walk_all(const struct simulate_graph *graph, struct walk *walk)
+/* Go from inputs to the tasks after them. */
+static void walk_ahead(const struct simulate_graph *graph, struct walk *walk,
+                       struct simulate_bounds *bounds)
 {
-    uint64_t longest = 0;
     for (uint32_t i = 0; i < graph->task_count; i++)
         if (walk->waits[i] == 0)
             walk->order[walk->order_count++] = i;
     for (uint32_t i = 0; i < walk->order_count; i++) {
         uint32_t task = walk->order[i];
-        uint64_t path_ns = walk->path_ns[task] += fastest_ns(graph, task);
-        longest = path_ns > longest ? path_ns : longest;
+        uint64_t end_ns = bounds->before_ns[task] + fastest_ns(graph, task);
+        bounds->path_ns = end_ns > bounds->path_ns ? end_ns : bounds->path_ns;
         for (uint64_t j = first_of(walk->successor_ends, task); j < walk->successor_ends[task];
              j++) {
             uint32_t next = walk->successors[j];
-            if (path_ns > walk->path_ns[next])
-                walk->path_ns[next] = path_ns;
+            if (end_ns > bounds->before_ns[next])
+                bounds->before_ns[next] = end_ns;
             if (--walk->waits[next] == 0)
                 walk->order[walk->order_count++] = next;
         }
     }
-    return longest;
+}
+
+/* Go from tasks to their inputs. */
+static void walk_back(const struct simulate_graph *graph, const struct walk *walk,
+                      struct simulate_bounds *bounds)
+{
+    for (uint32_t i = walk->order_count; i-- > 0;) {
+        uint32_t task = walk->order[i];
+        uint64_t rest_ns = bounds->after_ns[task] + fastest_ns(graph, task);
+        for (uint64_t j = first_of(graph->input_ends, task); j < graph->input_ends[task]; j++)
+            if (rest_ns > bounds->after_ns[graph->inputs[j]])
+                bounds->after_ns[graph->inputs[j]] = rest_ns;
+    }
 }
 
 /* An input of a task that waits which waits, too. There is one. */
@@ -131,12 +141,16 @@ static int fail_circle(const struct simulate_graph *graph, const struct walk *wa
                          simulate_task_name(graph, first, name));
 }
 
-int simulate_bound_path(const struct simulate_graph *graph, uint64_t *ret_ns)
+int simulate_bound_path(const struct simulate_graph *graph, struct simulate_bounds *ret_bounds)
 {
     struct walk walk = {0};
     int code = CMD_FINE;
-    if (make_walk(graph, &walk)) {
-        *ret_ns = walk_all(graph, &walk);
+    ret_bounds->before_ns = calloc(graph->task_count + 1, sizeof *ret_bounds->before_ns);
+    ret_bounds->after_ns = calloc(graph->task_count + 1, sizeof *ret_bounds->after_ns);
+    if (ret_bounds->before_ns != NULL && ret_bounds->after_ns != NULL &&
+        make_walk(graph, &walk)) {
+        walk_ahead(graph, &walk, ret_bounds);
+        walk_back(graph, &walk, ret_bounds);
         if (walk.order_count < graph->task_count)
             code = fail_circle(graph, &walk);
     } else {
@@ -144,6 +158,12 @@ int simulate_bound_path(const struct simulate_graph *graph, uint64_t *ret_ns)
     }
     free_walk(&walk);
     return code;
+}
+
+void simulate_bounds_fini(struct simulate_bounds *bounds)
+{
+    free(bounds->before_ns);
+    free(bounds->after_ns);
 }
 
 /* The least that a task takes of a resource: of its variants, which the scheduler chooses from.
@@ -160,6 +180,25 @@ static double least_work(const struct simulate_graph *graph,
     return least;
 }
 
+/* The resource does nothing before its first task may begin, and after its last one. */
+static uint64_t bound_resource(const struct simulate_graph *graph,
+                               const struct simulate_result *result,
+                               const struct simulate_bounds *bounds, uint32_t resource)
+{
+    double work = 0, total = result->info.resources[resource].total;
+    uint64_t before_ns = UINT64_MAX, after_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < graph->task_count; i++) {
+        double least = least_work(graph, &result->amounts[graph->task_kinds[i]], i, resource);
+        if (least <= 0)
+            continue;
+        work += least;
+        before_ns = bounds->before_ns[i] < before_ns ? bounds->before_ns[i] : before_ns;
+        after_ns = bounds->after_ns[i] < after_ns ? bounds->after_ns[i] : after_ns;
+    }
+    /* Rounded up at most to the next ns, which a run takes, too. */
+    return work > 0 && total > 0 ? before_ns + (uint64_t)(work / total + 0.5) + after_ns : 0;
+}
+
 void simulate_bound_resources(const struct simulate_graph *graph,
                               const struct simulate_result *result,
                               struct simulate_bounds *bounds)
@@ -167,11 +206,7 @@ void simulate_bound_resources(const struct simulate_graph *graph,
     bounds->most_ns = bounds->path_ns;
     bounds->most_of = -1;
     for (uint32_t i = 0; i < result->info.resource_count; i++) {
-        double work = 0, total = result->info.resources[i].total;
-        for (uint32_t j = 0; j < graph->task_count; j++)
-            work += least_work(graph, &result->amounts[graph->task_kinds[j]], j, i);
-        /* Rounded up at most to the next ns, which a run takes, too. */
-        bounds->resource_ns[i] = total > 0 ? (uint64_t)(work / total + 0.5) : 0;
+        bounds->resource_ns[i] = bound_resource(graph, result, bounds, i);
         if (bounds->resource_ns[i] > bounds->most_ns) {
             bounds->most_ns = bounds->resource_ns[i];
             bounds->most_of = (int32_t)i;
