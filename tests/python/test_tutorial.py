@@ -185,10 +185,13 @@ def test_the_board_is_mended_after_a_death_with_the_lock(desk, languages):
     assert finish(keeper) == "0 0 0 100 0 0 0 51 0 0 total 151\n"
 
 
-@pytest.mark.parametrize("name", ["guide_python", "guide_torch"])
+NEEDS = {"guide_torch": "torch", "guide_scheduling": "dask.array"}
+
+
+@pytest.mark.parametrize("name", ["guide_python", "guide_torch", "guide_scheduling"])
 def test_the_python_program_of_the_guides_runs(desk, name):
-    if name == "guide_torch":
-        pytest.importorskip("torch")
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     program = TUTORIAL.parent / "examples" / f"{name}.py"
     done = subprocess.run([sys.executable, str(program)], cwd=desk.folder, env=desk.environment, timeout=WAIT_S, check=False)
     assert done.returncode == 0

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program of docs/guide/scheduling.md."""
+
+import asyncio
+import time
+
+import numpy as np
+
+
+def apply_kernel(device, image):
+    """A kernel of the reader's library."""
+    return image * 2.0
+
+
+# show: decorate
+import tenon
+
+
+@tenon.resources(GPU=1, CPU=0)
+def sharpen(image):
+    device = tenon.resource_id("GPU")      # the number of the slot that this call has
+    return apply_kernel(device, image)
+# end
+
+
+def load(number):
+    return np.full((48, 64), number, np.float32)
+
+
+def dask_graph():
+    # show: dask
+    import dask
+    import tenon.dask
+
+    tenon.set_options(resources={"GPU": (0, 1)})        # two devices, one task at a time on each
+    images = [dask.delayed(sharpen)(dask.delayed(load)(number)) for number in range(100)]
+    means = dask.compute(*[image.mean() for image in images], scheduler=tenon.dask.get)
+    # end
+    assert means == tuple(2.0 * number for number in range(100))
+
+
+def defaults():
+    # show: cpu
+    @tenon.resources(CPU=0)                    # waits for a disk: needs no processor
+    def read(path): ...
+
+    @tenon.resources(CPU=4)                    # has four threads of its own
+    def factorize(matrix): ...
+
+    def other(value): ...                      # needs one CPU, as every function without a decorator
+    # end
+    assert read.__tenon_resources__["CPU"] == 0 and factorize.__tenon_resources__["CPU"] == 4
+    assert not hasattr(other, "__tenon_resources__")
+
+
+def options():
+    import tenon.dask
+
+    def run():
+        return tenon.dask.get({"x": (tenon.resources(GPU=1)(lambda: tenon.resource_id("GPU")),)}, "x")
+
+    graph, key = {"x": (len, "abc")}, "x"
+    # show: options
+    with tenon.set_options(resources={"CPU": 8, "GPU": ((0, 1), (2, 3)), "MEM": 64.0}):
+        tenon.dask.get(graph, key)             # eight CPUs, four slots on two cards, 64 units of memory
+    # end
+    with tenon.set_options(resources={"GPU": (7,)}):
+        assert run() == 7
+
+
+def legacy():
+    import dask.array as da
+
+    array = da.ones((100, 100), chunks=50)
+
+    # show: legacy
+    @tenon.resources(GPU=1, CPU=0)
+    def kernel(block):
+        return apply_kernel(tenon.resource_id("GPU"), block)
+
+    result = (array + 1).map_blocks(kernel, dtype=array.dtype, meta=array._meta).sum()
+    total = result.compute(scheduler=tenon.dask.get)      # the rest of the program is as it was
+    # end
+    assert total == 100 * 100 * 4
+
+
+def groups():
+    import tenon.dask
+
+    # show: groups
+    @tenon.resources(GPU=2, CPU=0)
+    def exchange():
+        return tenon.resource_id("GPU")        # two slots of one card, ascending
+
+    with tenon.set_options(resources={"GPU": ((0, 1), (2, 3))}):
+        slots = tenon.dask.get({"x": (exchange,)}, "x")
+    # end
+    assert slots in ((0, 1), (2, 3))
+
+
+def affinity():
+    import tenon.dask
+
+    # show: affinity
+    @tenon.resources(GPU=1, CPU=0, affinity=["GPU"])
+    def step(state):
+        return [*state, tenon.resource_id("GPU")]     # on the slot that made its largest input
+    # end
+
+    graph = {"x0": [], **{f"x{i}": (step, f"x{i - 1}") for i in range(1, 20)}}
+    with tenon.set_options(resources={"GPU": (0, 1)}):
+        assert len(set(tenon.dask.get(graph, "x19"))) == 1
+
+
+def share():
+    import tenon.dask
+
+    # show: share
+    @tenon.resources(GPU=0.5, CPU=0)           # two of these calls have one device at a time
+    def small(image): ...
+
+    @tenon.resources(MEM=2.5)                  # a sum: an amount without numbers
+    def decode(path): ...
+    # end
+
+    with tenon.set_options(resources={"GPU": (0,), "MEM": 16}):
+        assert tenon.dask.get({"x": (small, 1), "y": (decode, 2)}, ["x", "y"]) == (None, None)
+
+
+def processes():
+    import tenon.dask
+
+    # show: processes
+    def make(number):
+        return np.full(1 << 20, number)        # 8 MiB, which no task that reads it copies
+
+    graph = {f"chunk{i}": (make, i) for i in range(4)}
+    graph.update({f"sum{i}": (np.sum, f"chunk{i}") for i in range(4)})
+    sums = tenon.dask.get_processes(graph, [f"sum{i}" for i in range(4)], num_workers=2)
+    # end
+    assert sums == tuple(i << 20 for i in range(4))
+
+
+def executor():
+    image = load(3)
+    # show: executor
+    with tenon.Executor({"CPU": 4, "GPU": (0, 1)}) as executor:
+        future = executor.submit(sharpen, image)                       # as sharpen() requests
+        other = executor.submit(np.mean, image, resources={"CPU": 2})  # as this call requests
+        print(future.result().shape, other.result())
+
+
+    async def main(executor):
+        return await asyncio.get_running_loop().run_in_executor(executor, sharpen, image)
+    # end
+    with tenon.Executor({"GPU": (0,)}) as executor:
+        assert asyncio.run(main(executor)).mean() == 6
+
+
+def secede():
+    def answer():
+        return 42
+
+    # show: secede
+    def ask(question):
+        tenon.secede()                         # another task may have this CPU now
+        time.sleep(0.01)                       # here: wait for an answer over the network
+        return answer()
+    # end
+    import tenon.dask
+
+    graph = {f"x{i}": (ask, i) for i in range(10)}
+    assert tenon.dask.get(graph, list(graph)) == (42,) * 10
+
+
+def main():
+    dask_graph()
+    tenon.set_options(resources=None)
+    for part in defaults, options, groups, affinity, share, secede, executor, processes:
+        part()
+    with tenon.set_options(resources={"GPU": (0, 1)}):
+        legacy()
+
+
+if __name__ == "__main__":
+    main()
