@@ -15,6 +15,7 @@ import threading as _threading
 
 import dask as _dask
 from dask import local as _local
+from dask import optimization as _optimization
 from dask.callbacks import Callback as _Callback
 from dask.core import flatten as _flatten
 
@@ -97,6 +98,8 @@ def _run(scheduler, graph, keys):
 
 def _observe(executor, graph, keys, options):
     """Have Dask go through the graph."""
+    if _dask_graph.spec is None:  # that Dask would also run what the keys do not need
+        graph, _ = _optimization.cull(graph, keys)
     options.setdefault("get_id", _threading.get_ident)
     options.setdefault("pack_exception", lambda error, dumps: (error, _sys.exc_info()[2]))
     return _local.get_async(executor.submit, executor._max_workers, graph, keys, chunksize=1, **options)
