@@ -258,8 +258,9 @@ class Division:
                 inside.put(names[name], inner, request)
             else:
                 inside.tasks[names[name]] = inner
-        if len(inside.tasks) == len(graph) and requests.count(requests[0]) == len(requests):
-            return self.visit_arguments(value, requests[0]), requests[0]
+        request = requests[0] if requests else None
+        if len(inside.tasks) == len(graph) and requests.count(request) == len(requests):
+            return self.visit_arguments(value, request), request
         self.count = inside.count
         for name, child in zip(inputs, call.children):
             if key_of(child) is None:

@@ -96,12 +96,16 @@ def _run(scheduler, graph, keys):
     return _local.nested_get(keys, dict(zip(flat, values)))
 
 
+def _pack_exception(error, dumps):
+    return error, _sys.exc_info()[2]
+
+
 def _observe(executor, graph, keys, options):
     """Have Dask go through the graph."""
     if _dask_graph.spec is None:  # that Dask would also run what the keys do not need
         graph, _ = _optimization.cull(graph, keys)
     options.setdefault("get_id", _threading.get_ident)
-    options.setdefault("pack_exception", lambda error, dumps: (error, _sys.exc_info()[2]))
+    options.setdefault("pack_exception", _pack_exception)
     return _local.get_async(executor.submit, executor._max_workers, graph, keys, chunksize=1, **options)
 
 
