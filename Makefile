@@ -5,6 +5,7 @@
 help:
 	@echo 'make demo         train on handwritten digits in four processes, kill two of them'
 	@echo 'make demo-python  the same from Python, with PyTorch and its DataLoader'
+	@echo 'make demo-hybrid  schedule a pipeline over processors and an OpenCL device, beside Dask'
 	@echo 'make test         build and run every test: what CI runs'
 	@echo 'make test-fast    the tests for after each change: abi, unit, and some of each other kind'
 	@echo 'make bench        measure the figures of docs/figures.md'
@@ -23,6 +24,10 @@ demo:
 	@dev/setup demo
 	@dev/build release
 	@dev/demo
+
+demo-hybrid:
+	@dev/setup demo-hybrid
+	@dev/demo-hybrid
 
 demo-python:
 	@dev/setup demo-python
@@ -83,4 +88,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-python test test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean
+.PHONY: help demo demo-hybrid demo-python test test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean
