@@ -28,7 +28,7 @@ GROUPS = {
     "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "Tensor"],
     "Meeting by name": ["Queue", "Message", "Lock", "Event", "Semaphore"],
     "Who holds what": ["inspect", "Report"],
-    "Scheduling": ["resources", "resource_id", "secede", "set_options", "Executor"],
+    "Scheduling": ["resources", "resource_id", "secede", "set_options", "Executor", "trace"],
     "Errors": [],
 }
 # Methods that the C library has under another name.

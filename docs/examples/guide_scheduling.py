@@ -173,10 +173,31 @@ def secede():
     assert tenon.dask.get(graph, list(graph)) == (42,) * 10
 
 
+def trace():
+    import os
+    import tempfile
+    import tenon.dask
+
+    graph = {f"x{i}": (load, i) for i in range(10)}
+    before = os.getcwd()
+    os.chdir(tempfile.mkdtemp())
+    # show: trace
+    with tenon.trace("run.json") as trace:
+        tenon.dask.get(graph, list(graph))
+
+    trace                                      # in a notebook: a picture of what was in use
+    trace.occupancy()["CPU"]                   # or the numbers: [(microseconds, CPUs), ...]
+    # end
+    assert max(amount for _, amount in trace.occupancy()["CPU"]) >= 1
+    os.unlink("run.json")
+    os.rmdir(os.getcwd())
+    os.chdir(before)
+
+
 def main():
     dask_graph()
     tenon.set_options(resources=None)
-    for part in defaults, options, groups, affinity, share, secede, executor, processes:
+    for part in defaults, options, groups, affinity, share, secede, executor, processes, trace:
         part()
     with tenon.set_options(resources={"GPU": (0, 1)}):
         legacy()

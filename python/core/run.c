@@ -433,6 +433,19 @@ static int read_graph(struct reading *r, PyObject *keys)
 
 /* ---- running a graph --------------------------------------------------------------------- */
 
+static int note_edges(struct tnp_trace *trace, const struct tnp_run *run)
+{
+    int status = tnp_trace_begin(trace, run->graph);
+    for (uint32_t i = 0; i < run->count; i++)
+        for (uint32_t j = 0; status == 0 && j < run->nodes[i].input_count; j++) {
+            uint32_t input = run->inputs[run->nodes[i].input + j];
+            if (run->nodes[i].work != NULL && input != CONSTANT &&
+                run->nodes[input].work != NULL)
+                status = tnp_trace_connect(trace, run->nodes[input].task, run->nodes[i].task);
+        }
+    return status;
+}
+
 /* Add all nodes that are no data as tasks. 0, or a status */
 static int add_tasks(tnp_sched *its, struct tnp_run *run)
 {
@@ -458,6 +471,8 @@ static int add_tasks(tnp_sched *its, struct tnp_run *run)
     }
     if (status == 0)
         status = tn_graph_create(its->sched, &run->graph);
+    if (status == 0 && its->trace != NULL)
+        status = note_edges(its->trace, run);
     if (status == 0)
         status = tn_graph_add(run->graph,
                               TN_OPTIONS(tn_task_list, .tasks = tasks, .count = count,

@@ -9,6 +9,7 @@
 #include "sched.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { GRAPH_TASKS = 4096 }; /* of one graph of submit() */
@@ -52,20 +53,26 @@ static void end_thread(void *unused)
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"resources", "order", "skips", "skew", NULL};
+    static char *names[] = {"resources", "order", "skips", "skew", "trace", NULL};
     const char *resources = NULL;
     unsigned order = 0, skips = 0;
     double skew = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IId", names, &resources, &order,
-                                     &skips, &skew))
+    int has_trace = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IIdp", names, &resources, &order,
+                                     &skips, &skew, &has_trace))
         return NULL;
     tnp_sched *its = (tnp_sched *)type->tp_alloc(type, 0);
     if (its == NULL)
         return NULL;
-    int status = tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = resources,
-                                            .order = order, .skips = skips, .skew = skew,
-                                            .begin_work = begin_work, .end_work = end_work),
-                                 &its->sched);
+    if (has_trace && (its->trace = tnp_trace_make()) == NULL) {
+        Py_DECREF(its);
+        return PyErr_NoMemory();
+    }
+    int status = tn_sched_create(
+        TN_OPTIONS(tn_sched_options, .resources = resources, .order = order, .skips = skips,
+                   .skew = skew, .trace = has_trace ? tnp_trace_note : NULL,
+                   .trace_context = its->trace, .begin_work = begin_work, .end_work = end_work),
+        &its->sched);
     if (status == 0)
         return (PyObject *)its;
     tnp_raise(status);
@@ -73,28 +80,50 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return NULL;
 }
 
-static void *close_alone(void *sched)
+struct closing {
+    tn_sched *sched;
+    struct tnp_trace *trace;
+};
+
+static void *close_alone(void *closing)
 {
-    tn_sched_close(sched);
+    struct closing its = *(struct closing *)closing;
+    free(closing);
+    tn_sched_close(its.sched);
+    tnp_trace_free(its.trace);
     return NULL;
+}
+
+/* Close what the task that runs now belongs to. If there is no memory or no thread, it stays.
+ */
+static void close_later(tn_sched *sched, struct tnp_trace *trace)
+{
+    pthread_t thread;
+    struct closing *closing = malloc(sizeof *closing);
+    if (closing == NULL)
+        return;
+    *closing = (struct closing){sched, trace};
+    if (pthread_create(&thread, NULL, close_alone, closing) == 0)
+        pthread_detach(thread);
+    else
+        free(closing);
 }
 
 /*
  * Close it without the GIL, which its tasks need in order to end. A task cannot wait for its
- * own end, so another thread closes it then; if none can be started, the scheduler stays.
+ * own end, so another thread closes it then.
  */
 static void close_sched(tnp_sched *its)
 {
     tn_sched *sched = its->sched;
-    pthread_t thread;
     its->sched = NULL;
     its->graph = NULL;
     its->graph_count = its->kind_count = 0;
     if (sched == NULL)
         return;
     if (tnp_is_in_task) {
-        if (pthread_create(&thread, NULL, close_alone, sched) == 0)
-            pthread_detach(thread);
+        close_later(sched, its->trace);
+        its->trace = NULL;
         return;
     }
     Py_BEGIN_ALLOW_THREADS;
@@ -110,6 +139,7 @@ static void dealloc(tnp_sched *its)
     if (its->weak != NULL)
         PyObject_ClearWeakRefs((PyObject *)its);
     close_sched(its);
+    tnp_trace_free(its->trace);
     PyMem_Free(its->kinds);
     PyMem_Free(its->graphs);
     PyErr_Restore(type, value, traceback);
@@ -316,6 +346,13 @@ static PyMethodDef methods[] = {
     {"resources", (PyCFunction)resources, METH_NOARGS,
      "resources($self, /)\n--\n\n"
      "The total and the free amount of each resource."},
+    {"events", (PyCFunction)tnp_sched_events, METH_NOARGS,
+     "events($self, /)\n--\n\n"
+     "What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, "
+     "status) each."},
+    {"edges", (PyCFunction)tnp_sched_edges, METH_NOARGS,
+     "edges($self, /)\n--\n\n"
+     "What was noted of inputs, with trace=True: (graph, input, task) each."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -10,6 +10,9 @@ struct tnp_call {
     int (*run)(struct tnp_call *call); /* with the GIL; returns what a tn_task_fn returns */
 };
 
+/* What a scheduler notes of its tasks, if it was made with trace=True (trace.c). */
+struct tnp_trace;
+
 /* A graph of Python calls that runs, or that ran and has tasks that have not ended (run.c). */
 struct tnp_run;
 
@@ -24,6 +27,7 @@ typedef struct {
     bool has_affinity;          /* some kinds have */
     uint32_t submitted;         /* tasks in `graph` */
     uint32_t callers;           /* threads in run() or close() */
+    struct tnp_trace *trace;    /* owned; NULL: nothing is noted */
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
 } tnp_sched;
 
@@ -34,6 +38,20 @@ extern _Thread_local bool tnp_is_in_task;
 tn_sched *tnp_sched_of(tnp_sched *its);
 /** The kind for an index. NULL: raised (Invalid) */
 tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index);
+/** Make a trace. NULL: no memory */
+struct tnp_trace *tnp_trace_make(void);
+void tnp_trace_free(struct tnp_trace *trace);
+/** A tn_trace_fn; the context is a trace. With the GIL, as all that threads of a scheduler do.
+ */
+void tnp_trace_note(const tn_task_event *event, void *trace);
+/** Begin to note a graph of a run. 0, or a status */
+int tnp_trace_begin(struct tnp_trace *trace, const tn_graph *graph);
+/** Note that a task of the graph that was begun last waits for another. 0, or a status */
+int tnp_trace_connect(struct tnp_trace *trace, uint32_t from, uint32_t to);
+/** Scheduler.events, Scheduler.edges: see _core.pyi. */
+PyObject *tnp_sched_events(tnp_sched *its, PyObject *unused);
+PyObject *tnp_sched_edges(tnp_sched *its, PyObject *unused);
+
 /** Scheduler.kind: see _core.pyi. */
 PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args);
 /** Scheduler.run: see _core.pyi. */

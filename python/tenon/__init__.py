@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ._inspect import Report as Report, inspect as inspect
     from ._meeting import Event, Lock, Message, Queue, Semaphore
     from ._resources import resource_id as resource_id, resources as resources, secede as secede, set_options
+    from ._trace import trace as trace
     from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros
 else:
     # These names are imported on first use, since many programs never use them.
@@ -61,6 +62,7 @@ else:
         "_inspect": ["Report", "inspect"],
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
         "_resources": ["resource_id", "resources", "secede", "set_options"],
+        "_trace": ["trace"],
         "_tensors": ["_rebuild_tensor", "asarray", "empty", "full", "share", "zeros"],
     }
     _places = {name: module for module, names in _modules.items() for name in names}
@@ -119,5 +121,6 @@ __all__ = [
     "secede",
     "set_options",
     "share",
+    "trace",
     "zeros",
 ]

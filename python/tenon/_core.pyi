@@ -421,7 +421,8 @@ class SynchronizedAttribute:
 @final
 class Scheduler:
     """Threads that run calls when the resources that the calls request are free."""
-    def __new__(cls, resources: Optional[str] = None, order: int = 0, skips: int = 0, skew: float = 0) -> Self: ...
+    def __new__(cls, resources: Optional[str] = None, order: int = 0, skips: int = 0, skew: float = 0,
+                trace: bool = False) -> Self: ...
     def close(self) -> None:
         """Wait for all tasks of submit(), and end the threads."""
     def kind(self, name: str, request: Optional[str], affinity: Optional[str], /) -> int:
@@ -431,6 +432,11 @@ class Scheduler:
             convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:
         """Run what the keys need, and return their values. `convert(key, value)` makes a node of what is no simple
         call; `find_kind(function)` gives the index of the kind of its calls."""
+    def events(self) -> list[Tuple[int, int, str, str, int, int, int]]:
+        """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, status) each. The
+        number of a graph is 0 for tasks of submit()."""
+    def edges(self) -> list[Tuple[int, int, int]]:
+        """What was noted of inputs, with trace=True: (graph, input, task) each."""
     def resources(self) -> dict[str, Tuple[float, float]]:
         """The total and the free amount of each resource."""
 

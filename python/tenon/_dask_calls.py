@@ -8,9 +8,16 @@ from . import _dask_requests, _executor, _resources
 PRIORITIES = 1 << 16  # that a scheduler tells apart
 
 
+def function_of(value):
+    """The function that a task calls; None: it is none."""
+    if type(value) is tuple and value and callable(value[0]):
+        return value[0]
+    return _dask_requests.read_call(value).func
+
+
 def has_requests(graph):
     return _resources.Request.known and any(
-        _resources.request_of(_dask_requests.read_call(value).func) is not None for value in graph.values()
+        _resources.request_of(function_of(value)) is not None for value in graph.values()
     )
 
 
@@ -33,7 +40,7 @@ class Calls:
 
     def submit(self, execute, tasks):
         key = tasks[0][0]
-        function = _dask_requests.read_call(self._graph[key]).func or execute
+        function = function_of(self._graph[key]) or execute
         kind = self.scheduler.find_kind(function)
         request = _resources.request_of(function)
         return self._calls.begin(

@@ -188,10 +188,13 @@ class Scheduler:
     """A scheduler of the C library, with the kinds of tasks that were made for it."""
 
     def __init__(self, text, **options):
-        self.core = _core.Scheduler(text, **options)
+        self.core = _core.Scheduler(text, trace=_trace is not None, **options)
+        if _trace is not None:
+            _trace.schedulers.append(self)
         self._slotted = set(re.findall(r"(\w+)\s*=\s*\(", text))
         _all.add(self.core)
         self._kinds = {}
+        self.amounts = {}  # of a call, by the title of its kind
 
     def kind(self, name, request):
         """The kind of tasks of this name that need what the request says; None: one CPU."""
@@ -205,8 +208,14 @@ class Scheduler:
                 key = (name, *key[1:])
             kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = self.core.kind(name, key[1] or None, key[2] or None)
+            kind = self._kinds[key] = self.core.kind(self._title(name, amounts), key[1] or None, key[2] or None)
         return kind
+
+    def _title(self, name, amounts):
+        """What errors and traces call the tasks: with their request, if it is said."""
+        title = f"{name} [{request_text(amounts)}]" if amounts else name
+        self.amounts[title] = {"CPU": 1, **amounts}
+        return title
 
     def slot_count(self):
         """How many slots all resources have."""
@@ -229,6 +238,7 @@ class Options:
 
 
 _options = Options()
+_trace = None  # of tenon.trace(), which is told of each scheduler that is made
 _schedulers = {}
 _all = weakref.WeakSet()  # of the C library's: each lives on while it has calls
 _lock = threading.Lock()
@@ -297,7 +307,7 @@ def make_scheduler(options, cpus):
     text = text_of(options)
     if cpus is not None:
         text = f"CPU={cpus} " + re.sub(r"(^|[\s,;])CPU=[^\s,;]*", " ", text)
-    key = (text, options.order, options.skips, options.skew)
+    key = (text, options.order, options.skips, options.skew, _trace)
     with _lock:
         scheduler = _schedulers.pop(key, None)
         if scheduler is None:
@@ -331,6 +341,17 @@ def close(core):
         core.close()
     except _core.Error:
         pass
+
+
+def set_trace(trace):
+    """Have schedulers that are made from now on note what their tasks do; None: no longer."""
+    global _trace
+    with _lock:
+        if trace is not None and _trace is not None:
+            raise RuntimeError(f"the trace {_trace.path} is open: there is one at a time")
+        for key in [key for key in _schedulers if key[-1] is not None]:
+            del _schedulers[key]  # whoever uses it goes on
+        _trace = trace
 
 
 def end_all():

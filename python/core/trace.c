@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace: notes what tasks of a scheduler did, for tenon.trace().
+ *
+ * All of it happens with the GIL. Numbers of graphs are given here, since the address of a
+ * graph is used again when it is closed; tasks of submit() have the number 0.
+ */
+#include "sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct event {
+    char *kind, *slots; /* owned */
+    uint64_t graph, task, began_ns, ended_ns;
+    int status;
+};
+
+struct tnp_trace {
+    struct event *events; /* [event_count], owned */
+    struct edge {
+        uint64_t graph;
+        uint32_t from, to;
+    } * edges; /* [edge_count], owned */
+    struct begun {
+        const tn_graph *graph;
+        uint64_t number;
+    } * begun; /* [begun_count], owned: the newest last */
+    size_t event_count, event_room, edge_count, edge_room, begun_count, begun_room;
+    uint64_t lost; /* events for which there was no memory */
+};
+
+struct tnp_trace *tnp_trace_make(void) { return calloc(1, sizeof(struct tnp_trace)); }
+
+void tnp_trace_free(struct tnp_trace *trace)
+{
+    if (trace == NULL)
+        return;
+    for (size_t i = 0; i < trace->event_count; i++) {
+        free(trace->events[i].kind);
+        free(trace->events[i].slots);
+    }
+    free(trace->events);
+    free(trace->edges);
+    free(trace->begun);
+    free(trace);
+}
+
+/* Make room for one more item. @return the array, or NULL: no memory; it is as before */
+static void *grow(void *array, size_t count, size_t *room, size_t item_bytes)
+{
+    if (count < *room)
+        return array;
+    size_t more = *room == 0 ? 64 : 2 * *room;
+    void *larger = reallocarray(array, more, item_bytes);
+    if (larger != NULL)
+        *room = more;
+    return larger;
+}
+
+int tnp_trace_begin(struct tnp_trace *trace, const tn_graph *graph)
+{
+    struct begun *begun =
+        grow(trace->begun, trace->begun_count, &trace->begun_room, sizeof *begun);
+    if (begun == NULL)
+        return TN_ERR_NO_MEMORY;
+    trace->begun = begun;
+    begun[trace->begun_count] = (struct begun){graph, trace->begun_count + 1};
+    trace->begun_count++;
+    return 0;
+}
+
+int tnp_trace_connect(struct tnp_trace *trace, uint32_t from, uint32_t to)
+{
+    struct edge *edges =
+        grow(trace->edges, trace->edge_count, &trace->edge_room, sizeof *edges);
+    if (edges == NULL)
+        return TN_ERR_NO_MEMORY;
+    trace->edges = edges;
+    edges[trace->edge_count++] =
+        (struct edge){trace->begun[trace->begun_count - 1].number, from, to};
+    return 0;
+}
+
+/* The graph of this address that was begun last. */
+static uint64_t number_of(const struct tnp_trace *trace, const tn_graph *graph)
+{
+    size_t i = trace->begun_count;
+    while (i > 0 && trace->begun[i - 1].graph != graph)
+        i--;
+    return i > 0 ? trace->begun[i - 1].number : 0;
+}
+
+void tnp_trace_note(const tn_task_event *event, void *context)
+{
+    struct tnp_trace *trace = context;
+    struct event *events =
+        grow(trace->events, trace->event_count, &trace->event_room, sizeof *events);
+    char *kind = strdup(event->kind), *slots = strdup(event->slots);
+    if (events != NULL)
+        trace->events = events;
+    if (events == NULL || kind == NULL || slots == NULL) {
+        free(kind);
+        free(slots);
+        trace->lost++;
+        return;
+    }
+    events[trace->event_count++] = (struct event){.kind = kind,
+                                                  .slots = slots,
+                                                  .graph = number_of(trace, event->graph),
+                                                  .task = event->task,
+                                                  .began_ns = event->began_ns,
+                                                  .ended_ns = event->ended_ns,
+                                                  .status = event->status};
+}
+
+PyObject *tnp_sched_events(tnp_sched *its, PyObject *unused)
+{
+    (void)unused;
+    const struct tnp_trace *trace = its->trace;
+    if (trace != NULL && trace->lost > 0)
+        return PyErr_NoMemory();
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && trace != NULL && i < trace->event_count; i++) {
+        const struct event *event = &trace->events[i];
+        PyObject *item = Py_BuildValue("KKssKKi", (unsigned long long)event->graph,
+                                       (unsigned long long)event->task, event->kind,
+                                       event->slots, (unsigned long long)event->began_ns,
+                                       (unsigned long long)event->ended_ns, event->status);
+        if (item == NULL || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+PyObject *tnp_sched_edges(tnp_sched *its, PyObject *unused)
+{
+    (void)unused;
+    const struct tnp_trace *trace = its->trace;
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && trace != NULL && i < trace->edge_count; i++) {
+        const struct edge *edge = &trace->edges[i];
+        PyObject *item =
+            Py_BuildValue("KII", (unsigned long long)edge->graph, edge->from, edge->to);
+        if (item == NULL || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}

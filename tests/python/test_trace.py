@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenon.trace(): what tasks did, as a file and as a picture."""
+
+import collections
+import json
+import threading
+import time
+
+import pytest
+import tenon
+
+
+@tenon.resources(GPU=1, CPU=0)
+def kernel(*values):
+    time.sleep(0.002)
+    return 1
+
+
+@tenon.resources(CPU=2)
+def wide(*values):
+    time.sleep(0.002)
+    return 1
+
+
+@tenon.resources(CPU=0)
+def wait(*values):
+    time.sleep(0.002)
+
+
+def work(*values):
+    time.sleep(0.001)
+    return 1
+
+
+def run(graph, keys, **options):
+    pytest.importorskip("dask")
+    import tenon.dask
+
+    with tenon.set_options(resources={"CPU": 3, "GPU": (4, 5)}):
+        return tenon.dask.get(graph, keys, **options)
+
+
+def make_graph():
+    graph = {}
+    for i in range(10):
+        graph["work", i] = (work, i)
+        graph["kernel", i] = (kernel, ("work", i))
+        graph["wide", i] = (wide, ("kernel", i), ("work", i))
+    graph["wait"] = (wait, ("wide", 3))
+    return graph, ["wait", *(("wide", i) for i in range(10))]
+
+
+@pytest.fixture
+def events(tmp_path):
+    with tenon.trace(tmp_path / "trace.json"):
+        run(*make_graph())
+    return json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+
+
+def test_each_task_is_there_in_a_lane_for_each_that_it_had(events):
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"CPU 0", "CPU 1", "CPU 2", "GPU 4", "GPU 5", "THREADS 0"} >= set(names.values()) > {"GPU 4", "GPU 5"}
+    spans = [event for event in events if event["ph"] == "X"]
+    assert collections.Counter(span["name"] for span in spans) == {"work": 10, "kernel": 10, "wide": 20, "wait": 1}
+    for span in spans:
+        kind = {"kernel": "GPU", "wait": "THREADS"}.get(span["name"], "CPU")
+        assert names[span["tid"]].startswith(kind)
+    assert len({span["args"]["task"] for span in spans}) == 31
+
+
+def test_tasks_in_a_lane_do_not_overlap(events):
+    lanes = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            lanes[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in lanes.values():
+        spans.sort()
+        assert all(ended <= began + 0.01 for (_, ended), (began, _) in zip(spans, spans[1:]))
+
+
+def test_arrows_lead_from_inputs_to_tasks(events):
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert len(begins) == 31 and begins.keys() == ends.keys()
+    assert all(begins[i]["ts"] <= ends[i]["ts"] + 0.01 for i in begins)
+
+
+def test_counters_stay_within_what_there_is_and_end_at_zero(events):
+    last = {}
+    for event in events:
+        if event["ph"] == "C":
+            last[event["name"]] = event["args"]["in use"]
+            assert 0 <= last[event["name"]] <= {"CPU in use": 3, "GPU in use": 2}[event["name"]]
+    assert last == {"CPU in use": 0, "GPU in use": 0}
+
+
+def test_tasks_with_callbacks_and_calls_of_an_executor_are_noted(tmp_path):
+    made = tenon.trace(tmp_path / "trace.json")
+    run({"x": (work, 1), "y": (kernel, "x")}, "y", callbacks=[(None,) * 5])
+    with tenon.Executor({"CPU": 2}) as executor:
+        list(executor.map(work, range(5)))
+    made.close()
+    made.close()
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    assert collections.Counter(event["name"] for event in events if event["ph"] == "X") == {"work": 6, "kernel": 1}
+
+
+def test_failed_task_has_its_status(tmp_path):
+    with tenon.trace(tmp_path / "trace.json"):
+        with pytest.raises(ZeroDivisionError):
+            run({"x": (divmod, 1, 0)}, "x")
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    assert [event["args"]["status"] < 0 for event in events if event["ph"] == "X"] == [True]
+
+
+def test_folder_that_is_not_there_and_a_second_trace_are_errors(tmp_path):
+    with pytest.raises(OSError):
+        tenon.trace(tmp_path / "nowhere" / "trace.json")
+    with tenon.trace(tmp_path / "one.json"):
+        with pytest.raises(RuntimeError, match="one.json"):
+            tenon.trace(tmp_path / "two.json")
+    with tenon.trace(tmp_path / "two.json"):
+        pass
+    assert json.loads((tmp_path / "two.json").read_text(encoding="utf-8")) == []
+
+
+def test_nothing_is_noted_after_the_close(tmp_path):
+    with tenon.trace(tmp_path / "trace.json"):
+        run({"x": (work, 1)}, "x")
+    run({"x": (work, 1)}, "x")
+    with tenon.trace(tmp_path / "other.json"):
+        run({"x": (kernel, 1)}, "x")
+    events = json.loads((tmp_path / "other.json").read_text(encoding="utf-8"))
+    assert [event["name"] for event in events if event["ph"] == "X"] == ["kernel"]
+
+
+def test_trace_closed_while_a_run_goes_on(tmp_path):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        return go_on.wait(60)
+
+    made = tenon.trace(tmp_path / "trace.json")
+    thread = threading.Thread(target=run, args=({"x": (hold,), "y": (work, "x")}, "y"))
+    thread.start()
+    assert begun.wait(60)
+    made.close()
+    go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_picture_in_a_notebook(tmp_path):
+    with tenon.trace(tmp_path / "trace.json") as made:
+        assert made._repr_png_() is None
+        run(*make_graph())
+    pytest.importorskip("matplotlib")
+    assert made._repr_png_().startswith(b"\x89PNG")
+    assert len(made.figure().axes) == 2
