@@ -105,16 +105,19 @@ TN_TEST(a_task_that_pends_ends_when_it_is_told_to)
 
 static int end_itself(const tn_task_call *call)
 {
-    TN_CHECK_OK(tn_task_end(call->graph, call->task, TN_ERR_DENIED));
+    TN_CHECK_OK(tn_task_end(call->graph, call->task, *(int *)call->context));
     return TN_TASK_PENDING;
 }
 
 TN_TEST(a_task_may_be_ended_before_its_function_returns)
 {
+    int good = 0, bad = TN_ERR_DENIED;
     tn_sched *sched = open_sched("CPU=1");
     tn_graph *graph = open_graph(sched);
     tn_kind *kind = add_kind(sched, end_itself, NULL);
-    (void)add_task(graph, (tn_task){.kind = kind}, NULL, 0);
+    (void)add_task(graph, (tn_task){.kind = kind, .context = &good}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    (void)add_task(graph, (tn_task){.kind = kind, .context = &bad}, NULL, 0);
     assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
     tn_sched_close(sched);
 }
