@@ -1,33 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tenon.dask: graphs of Dask in the scheduler, as Dask's own scheduler of threads runs them.
-
-TENON_TEST_DASK is a folder with another version of Dask, which these tests then use.
-"""
+"""tenon.dask: graphs of Dask in the scheduler, as Dask's own scheduler of threads runs them."""
 
 import collections
 import contextvars
 import functools
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
-
-if "TENON_TEST_DASK" in os.environ:
-    if not os.path.isdir(os.environ["TENON_TEST_DASK"]):
-        pytest.skip("that version of Dask is not installed", allow_module_level=True)
-    sys.path.insert(0, os.environ["TENON_TEST_DASK"])
-
-dask = pytest.importorskip("dask")
-import dask.local  # noqa: E402
-import tenon  # noqa: E402
-import tenon.dask  # noqa: E402
-from dask.callbacks import Callback  # noqa: E402
-from dask.diagnostics import Profiler, ProgressBar  # noqa: E402
-from dask.utils_test import GetFunctionTestMixin, add, inc  # noqa: E402
+from chosen_dask import dask  # noqa: I001: before what imports Dask
+import dask.local
+import tenon
+import tenon.dask
+from dask.callbacks import Callback
+from dask.diagnostics import Profiler, ProgressBar
+from dask.utils_test import GetFunctionTestMixin, inc
 
 get = tenon.dask.get
 WAIT_S = 60
@@ -459,7 +449,7 @@ def run_program(text, **options):
     return subprocess.run([sys.executable, "-c", PREFIX + text], capture_output=True, text=True, timeout=WAIT_S, **options)
 
 
-PREFIX = f"""
+PREFIX = """
 import os, sys
 if "TENON_TEST_DASK" in os.environ: sys.path.insert(0, os.environ["TENON_TEST_DASK"])
 import dask, signal, threading, time, tenon, tenon.dask

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tenon.dask.get_processes: graphs of Dask in worker processes, to which arrays go by reference.
-
-TENON_TEST_DASK is a folder with another version of Dask, which these tests then use.
-"""
+"""tenon.dask.get_processes: graphs of Dask in worker processes, to which arrays go by reference."""
 
 import contextlib
 import functools
@@ -14,20 +11,14 @@ import threading
 import time
 
 import pytest
-
-if "TENON_TEST_DASK" in os.environ:
-    if not os.path.isdir(os.environ["TENON_TEST_DASK"]):
-        pytest.skip("that version of Dask is not installed", allow_module_level=True)
-    sys.path.insert(0, os.environ["TENON_TEST_DASK"])
-
-dask = pytest.importorskip("dask")
-import numpy as np  # noqa: E402
-import tenon  # noqa: E402
-import tenon.dask  # noqa: E402
-from dask.diagnostics import Profiler  # noqa: E402
-from dask.utils_test import GetFunctionTestMixin, inc  # noqa: E402
-from tenon import _dask_processes  # noqa: E402
-from tenon.multiprocessing.pool import WorkerDied  # noqa: E402
+from chosen_dask import dask  # noqa: I001: before what imports Dask
+import numpy as np
+import tenon
+import tenon.dask
+from dask.diagnostics import Profiler
+from dask.utils_test import GetFunctionTestMixin, inc
+from tenon import _dask_processes
+from tenon.multiprocessing.pool import WorkerDied
 
 get = functools.partial(tenon.dask.get_processes, num_workers=2)
 WAIT_S = 60

@@ -2,24 +2,16 @@
 """Random graphs of Dask with random requests, against Dask's synchronous scheduler."""
 
 import collections
-import os
-import sys
 import threading
 import time
 
 import pytest
-
-if "TENON_TEST_DASK" in os.environ:
-    if not os.path.isdir(os.environ["TENON_TEST_DASK"]):
-        pytest.skip("that version of Dask is not installed", allow_module_level=True)
-    sys.path.insert(0, os.environ["TENON_TEST_DASK"])
-
-dask = pytest.importorskip("dask")
-import dask.local  # noqa: E402
-import tenon  # noqa: E402
-import tenon.dask  # noqa: E402
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from chosen_dask import dask  # noqa: I001: before what imports Dask
+import dask.local
+import tenon
+import tenon.dask
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 CPUS, SLOTS, MEMORY = 3, ((0, 1), (2, 3)), 4
 MACHINE = {"CPU": CPUS, "GPU": SLOTS, "MEM": MEMORY}
