@@ -241,6 +241,15 @@ def torch_page():
     return out
 
 
+def dask_page():
+    source = Source(PACKAGE / "dask.py")
+    listed = next(node for node in source.tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
+    out = module_page("tenon.dask", "tenon.dask", source.doc)
+    for name in ast.literal_eval(listed.value):
+        out += describe(source, name)
+    return out
+
+
 def multiprocessing_page():
     folder = PACKAGE / "multiprocessing"
     package, stub = Source(folder / "__init__.py"), Source(folder / "__init__.pyi")
@@ -300,7 +309,8 @@ def class_of_multiprocessing(source, typed, node):
 
 
 def main():
-    pages = {"tenon": tenon_page(), "multiprocessing": multiprocessing_page(), "torch": torch_page()}
+    pages = {"tenon": tenon_page(), "multiprocessing": multiprocessing_page(), "torch": torch_page(),
+             "dask": dask_page()}
     if sys.argv[1:2] == ["--site"]:
         folder = pathlib.Path(sys.argv[2])
         folder.mkdir(parents=True, exist_ok=True)

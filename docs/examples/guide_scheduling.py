@@ -2,6 +2,7 @@
 """The program of docs/guide/scheduling.md."""
 
 import asyncio
+import threading
 import time
 
 import numpy as np
@@ -40,17 +41,42 @@ def dask_graph():
 
 
 def defaults():
+    import tenon.dask
+
     # show: cpu
     @tenon.resources(CPU=0)                    # waits for a disk: needs no processor
     def read(path): ...
 
-    @tenon.resources(CPU=4)                    # has four threads of its own
+    @tenon.resources(CPU=4)                    # starts four threads itself, as BLAS and OpenMP do
     def factorize(matrix): ...
 
     def other(value): ...                      # needs one CPU, as every function without a decorator
     # end
     assert read.__tenon_resources__["CPU"] == 0 and factorize.__tenon_resources__["CPU"] == 4
     assert not hasattr(other, "__tenon_resources__")
+    with tenon.set_options(resources={"CPU": 4}):
+        assert tenon.dask.get({"x": (read, 1), "y": (factorize, "x"), "z": (other, "y")}, "z") is None
+
+
+def overlap():
+    import tenon.dask
+
+    # show: overlap
+    together = threading.Barrier(5)            # all five calls below must run at the same time
+
+    @tenon.resources(GPU=1, CPU=0)
+    def kernel():
+        together.wait(timeout=60)
+        return tenon.resource_id("GPU")
+
+    def compute():                             # needs the only CPU
+        together.wait(timeout=60)
+
+    graph = {"compute": (compute,), **{f"kernel{i}": (kernel,) for i in range(4)}}
+    with tenon.set_options(resources={"CPU": 1, "GPU": ((0, 1), (2, 3))}):
+        slots = tenon.dask.get(graph, list(graph))[1:]
+    # end
+    assert sorted(slots) == [0, 1, 2, 3]
 
 
 def options():
@@ -107,9 +133,50 @@ def affinity():
         return [*state, tenon.resource_id("GPU")]     # on the slot that made its largest input
     # end
 
-    graph = {"x0": [], **{f"x{i}": (step, f"x{i - 1}") for i in range(1, 20)}}
+    # Two chains, each of which keeps to a slot but for its first steps, whose time is not known yet.
+    graph = {(chain, 0): [] for chain in range(2)}
+    graph.update({(chain, i): (step, (chain, i - 1)) for chain in range(2) for i in range(1, 30)})
     with tenon.set_options(resources={"GPU": (0, 1)}):
-        assert len(set(tenon.dask.get(graph, "x19"))) == 1
+        for slots in tenon.dask.get(graph, [(0, 29), (1, 29)]):
+            assert sum(one != other for one, other in zip(slots, slots[1:])) <= 6
+
+
+def order():
+    import tenon.dask
+
+    graph = {"x": (len, "abc")}
+    # show: order
+    with tenon.set_options(skips=4, skew=0.5):
+        tenon.dask.get(graph, "x")
+    # end
+
+
+def refuse():
+    import tenon.dask
+
+    # show: refuse
+    @tenon.resources(GPU=8)
+    def wide(): ...
+
+    try:
+        tenon.dask.get({"x": (wide,)}, "x")
+    except ValueError as error:                # it names the request, and what there is
+        print(error)
+    # end
+    else:
+        raise AssertionError
+
+
+def annotate():
+    import dask
+    import tenon.dask
+
+    # show: annotate
+    with dask.annotate(resources={"GPU": 1, "CPU": 0}):
+        slot = dask.delayed(tenon.resource_id)("GPU")
+    number = slot.compute(scheduler=tenon.dask.get, optimize_graph=False)
+    # end
+    assert number in (0, 1)
 
 
 def share():
@@ -197,10 +264,11 @@ def trace():
 def main():
     dask_graph()
     tenon.set_options(resources=None)
-    for part in defaults, options, groups, affinity, share, secede, executor, processes, trace:
+    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, processes, trace:
         part()
     with tenon.set_options(resources={"GPU": (0, 1)}):
-        legacy()
+        for part in legacy, annotate, refuse:
+            part()
 
 
 if __name__ == "__main__":
