@@ -15,6 +15,11 @@ def function_of(value):
     return _dask_requests.read_call(value).func
 
 
+def as_it_is(value):
+    """What a task calls that only puts values together."""
+    return value
+
+
 def has_requests(graph):
     return _resources.Request.known and any(
         _resources.request_of(function_of(value)) is not None for value in graph.values()
@@ -31,6 +36,8 @@ class Calls:
         self._priorities = {}
         self._max_workers = int(scheduler.core.resources()["CPU"][0]) or 1
         if has_requests(graph):
+            for value in graph.values():  # an error now, not when the task would begin
+                scheduler.find_kind(function_of(value) or as_it_is)
             # Tasks wait for various resources, so the scheduler gets all that are ready, with their places in Dask's
             # order. Else Dask keeps those for which there is no CPU.
             places = order(graph)
@@ -40,7 +47,7 @@ class Calls:
 
     def submit(self, execute, tasks):
         key = tasks[0][0]
-        function = function_of(self._graph[key]) or execute
+        function = function_of(self._graph[key]) or as_it_is
         kind = self.scheduler.find_kind(function)
         request = _resources.request_of(function)
         return self._calls.begin(

@@ -14,7 +14,6 @@ import cloudpickle
 import dask
 from dask import multiprocessing as dask_processes
 from dask import optimization
-from dask.system import CPU_COUNT
 
 from . import _dask_calls, _dask_requests, _resources
 from . import multiprocessing as tenon_processes
@@ -125,10 +124,16 @@ def prepare(graph, keys, optimize_graph, annotations):
 
 
 def run(graph, keys, num_workers, initializer, options):
-    num_workers = num_workers or dask.config.get("num_workers", None) or CPU_COUNT
+    num_workers = num_workers or dask.config.get("num_workers", None)
     initializer = initializer or dask.config.get("multiprocessing.initializer", None)
     scheduler = _resources.scheduler(num_workers)
-    count = num_workers + (scheduler.slot_count() if _dask_calls.has_requests(graph) else 0)
+    if _dask_calls.has_requests(graph):
+        # As many tasks without a CPU at a time as there are workers for them, so that they keep none from the others.
+        scheduler = _resources.scheduler(num_workers, max(scheduler.slot_count(), 1))
+    there_is = scheduler.core.resources()
+    count = max(int(there_is["CPU"][0]), 1)
+    if _dask_calls.has_requests(graph):
+        count += int(there_is["THREADS"][0])
     pool = find_pool(count, initializer)
     is_kept = initializer is None
     workers = Workers(scheduler, graph, pool)

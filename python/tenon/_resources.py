@@ -13,7 +13,6 @@ import threading
 import weakref
 
 from . import _core
-from ._core import secede
 
 __all__ = ["resource_id", "resources", "secede", "set_options"]
 
@@ -172,6 +171,21 @@ def resource_id(resource):
     return slots[resource]
 
 
+def secede():
+    """Give back the CPU of the task of this thread, before a long wait, so that another task may have it.
+
+    The task keeps its other resources. In a worker process of tenon.dask.get_processes, nothing happens: a task has
+    the process until it ends.
+
+    Raises
+    ------
+    tenon.Invalid
+        This thread runs no task.
+    """
+    if getattr(_given, "slots", None) is None:
+        _core.secede()
+
+
 @contextlib.contextmanager
 def given_slots(slots):
     before, _given.slots = getattr(_given, "slots", None), slots
@@ -303,10 +317,17 @@ def new_scheduler(resources):
     return Scheduler(text, order=options.order, skips=options.skips, skew=options.skew)
 
 
-def make_scheduler(options, cpus):
+def with_amount(text, name, amount):
+    """A text of resources in which there is this amount of one of them."""
+    return f"{name}={amount} " + re.sub(rf"(^|[\s,;]){name}=[^\s,;]*", " ", text)
+
+
+def make_scheduler(options, cpus, threads=None):
     text = text_of(options)
     if cpus is not None:
-        text = f"CPU={cpus} " + re.sub(r"(^|[\s,;])CPU=[^\s,;]*", " ", text)
+        text = with_amount(text, "CPU", cpus)
+    if threads is not None and not re.search(r"(^|[\s,;])THREADS=", text):
+        text = with_amount(text, "THREADS", threads)
     key = (text, options.order, options.skips, options.skew, _trace)
     with _lock:
         scheduler = _schedulers.pop(key, None)
@@ -318,9 +339,10 @@ def make_scheduler(options, cpus):
     return scheduler
 
 
-def scheduler(cpus=None):
-    """The scheduler of this process for the options as they are; `cpus` is instead of the CPUs that they have."""
-    return make_scheduler(_options, cpus)
+def scheduler(cpus=None, threads=None):
+    """The scheduler of this process for the options as they are; `cpus` is instead of the CPUs that they have, and
+    `threads` is the THREADS, if they have none."""
+    return make_scheduler(_options, cpus, threads)
 
 
 def forget_after_fork():

@@ -6,8 +6,9 @@
 
     dask.config.set(scheduler=tenon.dask.get)
 
-Tasks run in threads of this process, or with get_processes in worker processes, to which arrays go by reference. A task needs one CPU, unless its function was decorated with tenon.resources(),
-or its key was annotated with dask.annotate(resources=...).
+Tasks run in threads of this process, or with get_processes in worker processes, to which arrays go by reference. A task
+needs one CPU, unless its function was decorated with tenon.resources(), or its key was annotated with
+dask.annotate(resources=...).
 """
 
 import sys as _sys
@@ -134,8 +135,9 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
         As for get().
     num_workers : int, optional
         How many CPUs there are, each a process, and one CPU if a task does not say otherwise; else as `num_workers` of
-        dask.config; else the number of processors. For each slot of a resource there is one more process, for tasks
-        that request no CPU.
+        dask.config; else as tenon.set_options() says; else the number of processors. If the graph requests resources,
+        there are more processes for tasks that request less than one CPU: as many as slots, at least one, or as the
+        resource THREADS says. So many of these tasks run at a time.
     optimize_graph : bool
         Whether tasks that form a chain are fused before, unless they request different resources.
     initializer : callable, optional

@@ -176,6 +176,10 @@ def test_request_that_cannot_be_met_names_it():
 
     with pytest.raises(ValueError, match="GPU=3.*GPU=2 slots"):
         get({"x": (wide,)}, "x")
+    ran = []
+    with pytest.raises(ValueError, match="GPU=3.*GPU=2 slots"):
+        get({"a": (ran.append, 1), "x": (wide,)}, ["a", "x"], callbacks=[(None,) * 5])
+    assert ran == []
     with pytest.raises(ValueError, match="NPU"):
         get({"x": (tenon.resources(NPU=1)(lambda: 1),)}, "x")
     assert get({"x": (where,)}, "x") in (0, 1)

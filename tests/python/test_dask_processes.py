@@ -108,6 +108,27 @@ def test_task_in_a_worker_has_the_slots_that_it_requests():
             get({"x": (tenon.resources(GPU=5)(lambda: 1),)}, "x")
 
 
+@tenon.resources(CPU=0)
+def sleep_without_cpu(seconds):
+    tenon.secede()  # does nothing here
+    time.sleep(seconds)
+    return time.time()
+
+
+def test_tasks_without_cpu_do_not_take_the_workers_of_others():
+    graph = {f"wait{i}": (sleep_without_cpu, 0.3) for i in range(4)}
+    graph["work"] = (time.time,)
+    times = get(graph, list(graph))
+    assert times[-1] <= min(times[:-1])
+
+
+def test_workers_are_as_many_as_the_options_say():
+    graph = {f"x{i}": (os.getpid,) for i in range(30)}
+    with tenon.set_options(resources={"CPU": 3}):
+        assert len(set(tenon.dask.get_processes(graph, list(graph)))) <= 3
+        assert ("CPU", 3) in {(name, total) for name, (total, _) in tenon._resources.scheduler().core.resources().items()}
+
+
 def test_error_is_raised_here_with_its_traceback():
     with pytest.raises(ZeroDivisionError) as caught:
         get({"x": (divmod, 1, 0)}, "x")
