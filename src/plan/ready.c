@@ -120,14 +120,34 @@ struct tni_task *tni_ready_pop(struct tni_plan *plan, struct tni_lane *lane)
     return task;
 }
 
+/* A lane that keeps tasks also keeps its place: how often it was overtaken, and what is
+ * reserved for it. */
+static void remove_from_lane(struct tni_plan *plan, struct tni_lane *lane,
+                             const struct tni_graph *graph, struct tni_chain *ret_tasks)
+{
+    struct tni_chain others = {0};
+    struct tni_task *task;
+    while (lane->count > 0) {
+        task = tni_lane_pop(lane);
+        if (task->graph == graph)
+            count_ready(plan, lane->signature->pool_mask, -1);
+        tni_chain_append(task->graph == graph ? ret_tasks : &others, task);
+    }
+    while ((task = tni_chain_take(&others)) != NULL)
+        tni_lane_push(lane, task);
+    if (lane->count == 0) {
+        deactivate(plan, lane);
+        tni_ready_unreserve(plan, lane);
+    }
+}
+
 void tni_plan_remove(struct tni_plan *plan, const struct tni_graph *graph,
                      struct tni_chain *ret_tasks)
 {
-    struct tni_chain others = {0};
-    while (plan->active != NULL) {
-        struct tni_task *task = tni_ready_pop(plan, plan->active);
-        tni_chain_append(task->graph == graph ? ret_tasks : &others, task);
+    struct tni_lane *next;
+    for (struct tni_lane *lane = plan->active; lane != NULL; lane = next) {
+        next = lane->next_active;
+        remove_from_lane(plan, lane, graph, ret_tasks);
     }
-    tni_plan_push(plan, &others);
     tni_ready_set_best(plan);
 }

@@ -280,8 +280,6 @@ static int settle_status(struct turn *turn, struct tni_task *task, int status)
 
 static void count_ended(struct turn *turn, struct tni_task *task, uint32_t ended)
 {
-    if (turn->graph != NULL && turn->graph != tni_graph_of(task))
-        flush_locked(turn);
     turn->graph = tni_graph_of(task);
     turn->ended += ended;
 }
@@ -320,7 +318,9 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
     if (ready.first == NULL)
         return;
     tni_chain_join(&turn->readied, &ready);
-    if (atomic_load_explicit(&turn->worker->sched->idle_count, memory_order_relaxed) > 0)
+    /* What needs other resources does not wait for the next task of this turn. */
+    if (first->kind->signature != turn->worker->running->signature ||
+        atomic_load_explicit(&turn->worker->sched->idle_count, memory_order_relaxed) > 0)
         flush_locked(turn);
 }
 
@@ -337,6 +337,8 @@ static void run_task(struct turn *turn, struct tni_task *task)
 {
     struct tn_sched *sched = turn->worker->sched;
     int status;
+    if (turn->graph != NULL && turn->graph != tni_graph_of(task))
+        flush_locked(turn); /* who waits for that graph does not wait for this task */
     if (task->kind != turn->kind) {
         read_time(turn);
         turn->is_short = turn->is_short && turn->count == 0;

@@ -122,6 +122,37 @@ TN_TEST(a_task_may_be_ended_before_its_function_returns)
     tn_sched_close(sched);
 }
 
+/* A task that is short, and one of the same kind that takes long. */
+static int be_short_or_wait(const tn_task_call *call)
+{
+    if (call->context != NULL)
+        tnt_await(call->context);
+    return 0;
+}
+
+TN_TEST(who_waits_for_a_graph_does_not_wait_for_a_task_of_another)
+{
+    struct tnt_signal gate = tnt_signal_open(), go_on = tnt_signal_open();
+    tn_sched *sched = open_sched("CPU=1");
+    tn_kind *first = add_kind(sched, be_short_or_wait, NULL);
+    tn_kind *kind = add_kind(sched, be_short_or_wait, NULL);
+    tn_graph *before = open_graph(sched), *graph = open_graph(sched),
+             *other = open_graph(sched);
+    for (int i = 0; i < 100; i++) /* it is known to be short */
+        (void)add_task(before, (tn_task){.kind = kind}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(before, TN_FOREVER));
+    (void)add_task(before, (tn_task){.kind = first, .context = &gate}, NULL, 0);
+    (void)add_task(other, (tn_task){.kind = kind, .context = &go_on}, NULL, 0);
+    (void)add_task(graph, (tn_task){.kind = kind}, NULL, 0); /* runs first: later lists do */
+    tnt_signal(&gate);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    tnt_signal(&go_on);
+    TN_CHECK_OK(tn_graph_wait(other, TN_FOREVER));
+    tn_sched_close(sched);
+    tnt_signal_close(&gate);
+    tnt_signal_close(&go_on);
+}
+
 static int wait_for_signal(const tn_task_call *call)
 {
     struct tnt_signal *signals = call->context;

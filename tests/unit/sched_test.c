@@ -284,6 +284,49 @@ TN_TEST(a_task_may_run_a_graph_of_its_scheduler)
     tn_sched_close(sched);
 }
 
+/* Narrow tasks count those that began before the wide one. */
+struct overtaking {
+    _Atomic uint64_t begun, before_wide;
+};
+
+static int be_narrow(const tn_task_call *call)
+{
+    struct overtaking *its = call->context;
+    atomic_fetch_add(&its->begun, 1);
+    tni_os_sleep_until(tni_os_now_ns() + 200 * 1000);
+    return 0;
+}
+
+static int be_wide(const tn_task_call *call)
+{
+    struct overtaking *its = call->context;
+    atomic_store(&its->before_wide, atomic_load(&its->begun));
+    return 0;
+}
+
+TN_TEST(the_end_of_other_graphs_lets_nobody_overtake_a_wide_task)
+{
+    enum { NARROW = 2000 };
+    struct overtaking its = {0};
+    tn_sched *sched = open_sched("CPU=2");
+    tn_kind *narrow = add_kind(sched, be_narrow, NULL),
+            *wide = add_kind(sched, be_wide, "CPU=2");
+    tn_graph *graph = open_graph(sched), *one = open_graph(sched);
+    for (int i = 0; i < NARROW; i++)
+        (void)add_task(graph, (tn_task){.kind = narrow, .context = &its}, NULL, 0);
+    while (atomic_load(&its.begun) == 0)
+        sched_yield();
+    uint64_t before = atomic_load(&its.begun);
+    (void)add_task(one, (tn_task){.kind = wide, .context = &its, .priority = 1}, NULL, 0);
+    while (tn_graph_wait(one, TN_NOW) != 0)
+        tn_graph_close(open_graph(sched));
+    tnt_note("%llu narrow tasks began before the wide one",
+             (unsigned long long)(its.before_wide - before));
+    assert_true(its.before_wide - before < 100); /* 8, and what began meanwhile */
+    TN_CHECK_OK(tn_graph_cancel(graph));
+    tn_sched_close(sched);
+}
+
 /* ---- waiting for a better slot ----------------------------------------------------------- */
 
 struct slots {
