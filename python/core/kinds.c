@@ -2,7 +2,7 @@
 /* kinds: the kinds of tasks of a scheduler, and the function that all tasks run. */
 #include "sched.h"
 
-_Thread_local bool tnp_is_in_task;
+_Thread_local const void *tnp_sched_of_task;
 
 tn_sched *tnp_sched_of(tnp_sched *its)
 {
@@ -25,10 +25,10 @@ tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index)
 static int run_call(const tn_task_call *call)
 {
     struct tnp_call *its = call->context;
-    bool was_in_task = tnp_is_in_task;
-    tnp_is_in_task = true;
+    const void *outer = tnp_sched_of_task;
+    tnp_sched_of_task = its->of;
     int status = its->run(its);
-    tnp_is_in_task = was_in_task;
+    tnp_sched_of_task = outer;
     return status;
 }
 

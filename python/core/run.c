@@ -259,7 +259,7 @@ static int find_node(struct reading *r, PyObject *key, uint32_t *ret_number)
     Py_DECREF(number);
     Py_INCREF(key);
     Py_INCREF(work);
-    run->nodes[run->count] = (struct node){.call = {run_node}, .key = key, .work = work};
+    run->nodes[run->count] = (struct node){.call = {NULL, run_node}, .key = key, .work = work};
     *ret_number = run->count++;
     return 1;
 }
@@ -461,6 +461,7 @@ static int add_tasks(tnp_sched *its, struct tnp_run *run)
         if (node->work == NULL)
             continue;
         node->run = run;
+        node->call.of = its;
         for (uint32_t j = 0; j < node->input_count; j++) {
             uint32_t input = run->inputs[node->input + j];
             if (input != CONSTANT && run->nodes[input].work != NULL)
@@ -490,7 +491,8 @@ static bool run_tasks(tnp_sched *its, struct tnp_run *run)
     run->has_affinity = its->has_affinity;
     int status = add_tasks(its, run);
     while (status == 0) {
-        status = tn_graph_run(run->graph, tn_deadline_after(SLICE_MS * TN_MILLISECOND));
+        TNP_UNLOCKED(status,
+                     tn_graph_wait(run->graph, tn_deadline_after(SLICE_MS * TN_MILLISECOND)));
         if (status == 0)
             return true;
         if (status == TN_ERR_TIMED_OUT && run->error == NULL)

@@ -121,7 +121,7 @@ static void close_sched(tnp_sched *its)
     its->graph_count = its->kind_count = 0;
     if (sched == NULL)
         return;
-    if (tnp_is_in_task) {
+    if (tnp_sched_of_task == its) {
         close_later(sched, its->trace);
         its->trace = NULL;
         return;
@@ -176,10 +176,10 @@ static PyObject *close_method(tnp_sched *its, PyObject *unused)
     (void)unused;
     if (its->sched == NULL)
         Py_RETURN_NONE;
-    if (tnp_is_in_task || its->callers > 0)
-        return tnp_raise_text(TN_ERR_INVALID, tnp_is_in_task
-                                                  ? "a task cannot close a scheduler"
-                                                  : "another thread uses the scheduler");
+    bool is_in_task = tnp_sched_of_task == its;
+    if (is_in_task || its->callers > 0)
+        return tnp_raise_text(TN_ERR_INVALID, is_in_task ? "a task cannot close its scheduler"
+                                                         : "another thread uses the scheduler");
     its->callers++;
     int status = drain(its);
     its->callers--;
@@ -250,7 +250,7 @@ static PyObject *submit(tnp_sched *its, PyObject *args)
         return PyErr_NoMemory();
     Py_INCREF(callable);
     Py_INCREF(its);
-    *job = (struct job){{run_job}, its, callable};
+    *job = (struct job){{its, run_job}, its, callable};
     const tn_task task = {.kind = of, .context = job, .priority = priority};
     int status = provide_graph(its);
     if (status == 0)

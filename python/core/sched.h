@@ -7,6 +7,7 @@
 
 /* What a task calls: the first member of a struct with the rest. */
 struct tnp_call {
+    void *of;                          /* the tnp_sched that runs it */
     int (*run)(struct tnp_call *call); /* with the GIL; returns what a tn_task_fn returns */
 };
 
@@ -31,8 +32,8 @@ typedef struct {
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
 } tnp_sched;
 
-/** Whether this thread runs a task. */
-extern _Thread_local bool tnp_is_in_task;
+/** The scheduler whose task this thread runs; NULL: it runs none. */
+extern _Thread_local const void *tnp_sched_of_task;
 
 /** The scheduler of an object that is not closed. NULL: raised (Closed) */
 tn_sched *tnp_sched_of(tnp_sched *its);

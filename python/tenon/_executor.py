@@ -68,6 +68,7 @@ class Executor(concurrent.futures.Executor):
 
     def __init__(self, resources=None):
         self._calls = Calls(_resources.new_scheduler(resources))
+        self._max_workers = int(self._calls.scheduler.core.resources()["CPU"][0]) or 1  # as Dask asks of executors
         self._is_shut_down = False
         self._lock = threading.Lock()
         self._closing = threading.Lock()

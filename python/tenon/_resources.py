@@ -19,6 +19,7 @@ __all__ = ["resource_id", "resources", "secede", "set_options"]
 ATTRIBUTE = "__tenon_resources__"
 KINDS = 1000  # of one scheduler that have a name of their own
 SCHEDULERS = 8  # that are kept for the next call
+IN_TURN = 1  # TN_ORDER_DEPTH: single calls begin in the order in which they were submitted
 
 
 class Request(dict):
@@ -314,7 +315,7 @@ def new_scheduler(resources):
     """A scheduler of its own, with these resources; None: those of the options as they are."""
     options = _options
     text = text_of(options) if resources is None else machine_text(resources)
-    return Scheduler(text, order=options.order, skips=options.skips, skew=options.skew)
+    return Scheduler(text, order=IN_TURN, skips=options.skips, skew=options.skew)
 
 
 def with_amount(text, name, amount):

@@ -521,3 +521,38 @@ def test_options_are_set_back_and_wrong_ones_change_nothing():
                 tenon.set_options(**wrong)
         assert get({"x": (where,)}, "x") == 7
     assert get({"x": (where,)}, "x") in (0, 1)
+
+
+def test_tasks_run_in_no_thread_of_the_caller():
+    def task(_):
+        import asyncio
+
+        async def answer():
+            return threading.get_ident()
+
+        return asyncio.run(answer())
+
+    async def main():
+        return get({f"x{i}": (task, i) for i in range(8)}, [f"x{i}" for i in range(8)])
+
+    import asyncio
+
+    assert threading.get_ident() not in asyncio.run(main())
+
+
+def test_lock_that_the_caller_has_is_not_taken_in_its_thread():
+    lock = threading.Lock()
+
+    def take(_):
+        with lock:
+            return True
+
+    with tenon.set_options(resources={"CPU": 4}):
+        for _ in range(20):
+            results = []
+            other = threading.Thread(target=lambda: results.append(get({"a": (take, 1), "b": (take, 2)}, ["a", "b"])))
+            with lock:
+                other.start()
+                get({f"x{i}": (time.sleep, 0.001) for i in range(8)}, [f"x{i}" for i in range(8)])
+            other.join(WAIT_S)
+            assert results == [(True, True)]

@@ -26,5 +26,3 @@ def test_all_schedulers_of_the_pipeline_make_the_same_images(tmp_path):
     run = json.loads(path.read_text(encoding="utf-8"))
     assert len(run["results"]) == 4
     assert all(sorted(span[0] for span in result["spans"]) == ["CPU"] * 6 + ["GPU"] * 6 for result in run["results"])
-    for result in run["results"]:
-        assert result["makespan_s"] >= 0.5 * run["bound_s"]

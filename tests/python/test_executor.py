@@ -144,3 +144,23 @@ def test_forked_child_has_an_error(executor):
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_calls_begin_in_the_order_of_their_submission():
+    order, begin = [], threading.Event()
+    with tenon.Executor({"CPU": 1}) as executor:
+        executor.submit(order.append, -1).result(WAIT_S)  # its time is known
+        executor.submit(begin.wait, WAIT_S)
+        for i in range(5000):
+            executor.submit(order.append, i)
+        begin.set()
+    assert order == list(range(-1, 5000))
+
+
+def test_executor_within_a_call_of_another_is_shut_down(executor):
+    def outer():
+        with tenon.Executor({"CPU": 2}) as inner:
+            futures = [inner.submit(time.sleep, 0.05) for _ in range(4)]
+        return all(future.done() for future in futures)
+
+    assert executor.submit(outer).result(WAIT_S)
