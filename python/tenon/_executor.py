@@ -92,13 +92,14 @@ class Executor(concurrent.futures.Executor):
         ValueError
             The call requests more than there is, or a resource that there is not.
         RuntimeError
-            The executor was shut down.
+            The executor was shut down, or the interpreter ends.
         """
         scheduler = self._calls.scheduler
         request = _resources.request_of(fn) if resources is None else _resources.read_request(resources)
         with self._lock:
-            if self._is_shut_down:
-                raise RuntimeError("the executor was shut down: it takes no more calls")
+            if self._is_shut_down or _resources.is_ending:
+                why = "the executor was shut down" if self._is_shut_down else "the interpreter ends"
+                raise RuntimeError(f"{why}: the executor takes no more calls")
             return self._calls.begin(scheduler.kind(_resources.name_of(fn), request), fn, args, kwargs)
 
     def shutdown(self, wait=True, *, cancel_futures=False):

@@ -377,7 +377,12 @@ def set_trace(trace):
         _trace = trace
 
 
+is_ending = False  # the interpreter waits for the calls that there are
+
+
 def end_all():
+    global is_ending
+    is_ending = True
     for each in list(_all):
         close(each)
 

@@ -134,6 +134,22 @@ def test_program_ends_when_its_calls_have():
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
 
 
+def test_program_ends_although_a_call_submits_itself():
+    text = """
+import tenon, time
+executor = tenon.Executor({"CPU": 1})
+def again():
+    time.sleep(0.01)
+    try:
+        executor.submit(again)
+    except RuntimeError as error:
+        print(error)
+executor.submit(again)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.stdout, done.returncode) == ("the interpreter ends: the executor takes no more calls\n", 0), done.stderr
+
+
 def test_forked_child_has_an_error(executor):
     executor.submit(abs, 1).result(WAIT_S)
     pid = os.fork()
