@@ -166,20 +166,6 @@ static inline void tni_chain_append(struct tni_chain *chain, struct tni_task *ta
     chain->last = task;
 }
 
-/** Append a whole chain, and leave it empty. */
-static inline void tni_chain_join(struct tni_chain *chain, struct tni_chain *other)
-{
-    if (other->first == NULL)
-        return;
-    if (chain->first == NULL)
-        *chain = *other;
-    else {
-        chain->last->next = other->first;
-        chain->last = other->last;
-    }
-    other->first = NULL;
-}
-
 static inline struct tni_task *tni_chain_take(struct tni_chain *chain)
 {
     struct tni_task *task = chain->first;

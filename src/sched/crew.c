@@ -8,7 +8,7 @@
  *
  * A task can take much longer than others of its kind did, and tasks of the same turn wait
  * behind it. So one idle worker is the guard: it looks each millisecond, and puts tasks that
- * wait in a turn that made no progress back into the plan.
+ * wait in a turn that made no progress, or became ready in it, back into the plan.
  */
 #include <stdlib.h>
 
@@ -54,29 +54,12 @@ static void wake_one(struct tn_sched *sched)
     tni_os_cond_signal(&worker->wake_up);
 }
 
-static int init_worker(struct tn_sched *sched, struct tni_worker *worker)
-{
-    *worker = (struct tni_worker){.sched = sched, .running = tni_running_create(sched)};
-    if (worker->running == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a worker");
-    int status = tni_os_cond_init(&worker->wake_up);
-    if (status != 0)
-        free(worker->running);
-    return status;
-}
-
-static void fini_worker(struct tni_worker *worker)
-{
-    tni_os_cond_fini(&worker->wake_up);
-    free(worker->running);
-}
-
 static int start_thread(struct tn_sched *sched)
 {
     struct tni_worker *worker = malloc(sizeof *worker);
     if (worker == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a worker");
-    int status = init_worker(sched, worker);
+    int status = tni_worker_init(sched, worker);
     if (status != 0) {
         free(worker);
         return status;
@@ -84,7 +67,7 @@ static int start_thread(struct tn_sched *sched)
     worker->next = sched->workers;
     status = tni_os_thread_start("tenon task", run_thread, worker, &worker->thread);
     if (status != 0) {
-        fini_worker(worker);
+        tni_worker_fini(worker);
         free(worker);
         return status;
     }
@@ -138,10 +121,9 @@ static void call_guard(struct tn_sched *sched)
 
 struct turn {
     struct tni_worker *worker;
-    struct tni_task *next;    /* that became ready, and runs next; NULL: the first that waits */
-    uint64_t waiting_key;     /* of the first that waits; UINT64_MAX: none does */
-    struct tni_chain readied; /* that became ready, and are not in the plan yet */
-    struct tn_graph *graph;   /* whose tasks `ended` counts */
+    struct tni_task *next;  /* that became ready, and runs next; NULL: the first that waits */
+    uint64_t waiting_key;   /* of the first that waits; UINT64_MAX: none does */
+    struct tn_graph *graph; /* whose tasks `ended` counts */
     uint32_t ended, count;
     bool is_batch, is_short;
     bool is_handed_over;          /* a task that pends keeps what the turn has got */
@@ -174,17 +156,6 @@ static struct tni_task *take_task(struct turn *turn)
     return task;
 }
 
-/* Move the tasks that wait in a turn to `chain`. */
-static void take_waiting(struct tni_worker *worker, struct tni_chain *chain)
-{
-    struct tni_task *next,
-        *task = atomic_exchange_explicit(&worker->waiting, NULL, memory_order_acquire);
-    for (; task != NULL; task = next) {
-        next = task->next;
-        tni_chain_append(chain, task);
-    }
-}
-
 /* Read the time, and count what passed for the tasks of the kind since the last reading. */
 static void read_time(struct turn *turn)
 {
@@ -200,8 +171,10 @@ static void read_time(struct turn *turn)
 static void flush(struct turn *turn)
 {
     struct tn_sched *sched = turn->worker->sched;
-    if (turn->readied.first != NULL) {
-        tni_plan_push(&sched->plan, &turn->readied);
+    struct tni_chain ready = {0};
+    tni_worker_take_ready(turn->worker, &ready);
+    if (ready.first != NULL) {
+        tni_plan_push(&sched->plan, &ready);
         tni_crew_wake(sched);
     }
     if (turn->graph != NULL)
@@ -317,7 +290,7 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
     }
     if (ready.first == NULL)
         return;
-    tni_chain_join(&turn->readied, &ready);
+    tni_worker_add_ready(turn->worker, &ready);
     /* What needs other resources does not wait for the next task of this turn. */
     if (first->kind->signature != turn->worker->running->signature ||
         atomic_load_explicit(&turn->worker->sched->idle_count, memory_order_relaxed) > 0)
@@ -327,10 +300,12 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
 /* Let other turns run the rest of the tasks, which need resources of their own. */
 static void put_back(struct turn *turn)
 {
+    struct tni_chain tasks = {0};
     if (turn->next != NULL)
-        tni_chain_append(&turn->readied, turn->next);
+        tni_chain_append(&tasks, turn->next);
     turn->next = NULL;
-    take_waiting(turn->worker, &turn->readied);
+    tni_worker_take_waiting(turn->worker, &tasks);
+    tni_worker_add_ready(turn->worker, &tasks);
 }
 
 static void run_task(struct turn *turn, struct tni_task *task)
@@ -362,7 +337,9 @@ static void run_task(struct turn *turn, struct tni_task *task)
     if (turn->worker->has_seceded)
         put_back(turn);
     if (status == TN_TASK_RETRY && task->attempt < task->kind->attempts) {
-        tni_chain_append(&turn->readied, task);
+        struct tni_chain again = {0};
+        tni_chain_append(&again, task);
+        tni_worker_add_ready(turn->worker, &again);
         return;
     }
     if (status != 0)
@@ -390,7 +367,7 @@ static bool take_turn(struct tni_worker *worker)
     turn.is_short = turn.is_batch && mean_ns != 0 && mean_ns < SHORT_NS;
     turn.read_ns = turn.started_ns;
     turn.kind = tasks.first->kind;
-    bool is_guarded = tasks.first != tasks.last;
+    bool is_guarded = tasks.first != tasks.last || turn.is_short;
     atomic_store_explicit(&worker->waiting, tasks.first, memory_order_release);
     tni_crew_wake(sched);
     sched->guarded_count += is_guarded;
@@ -404,7 +381,7 @@ static bool take_turn(struct tni_worker *worker)
         /* The next task may be long: nothing else waits for it. */
         if (turn.read_ns - turn.started_ns >= TURN_NS)
             put_back(&turn);
-        if (turn.readied.first != NULL)
+        if (tni_worker_has_ready(worker))
             flush_locked(&turn);
     }
     read_time(&turn);
@@ -453,22 +430,6 @@ static bool is_done(const struct tni_worker *worker)
                                  : worker->sched->is_closing;
 }
 
-/* Put tasks that wait in turns without progress since the last look into the plan. */
-static void look(struct tn_sched *sched)
-{
-    struct tni_chain tasks = {0};
-    for (struct tni_worker *worker = sched->workers; worker != NULL; worker = worker->next) {
-        uint32_t run_count = atomic_load_explicit(&worker->run_count, memory_order_relaxed);
-        if (run_count == worker->seen_count)
-            take_waiting(worker, &tasks);
-        worker->seen_count = run_count;
-    }
-    if (tasks.first == NULL)
-        return;
-    tni_plan_push(&sched->plan, &tasks);
-    tni_crew_wake(sched);
-}
-
 /* Sleep for a while, as the guard or not. Under the lock, which is released meanwhile. */
 static int sleep_once(struct tni_worker *worker, uint64_t until_ns)
 {
@@ -488,8 +449,8 @@ static int sleep_once(struct tni_worker *worker, uint64_t until_ns)
     if (sched->guard != worker)
         return status;
     sched->guard = NULL;
-    if (tni_os_now_ns() >= look_ns)
-        look(sched);
+    if (tni_os_now_ns() >= look_ns && tni_workers_look(sched))
+        tni_crew_wake(sched);
     return status;
 }
 
@@ -537,7 +498,7 @@ static void run_thread(void *context)
 int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadline_ns)
 {
     struct tni_worker worker;
-    int status = init_worker(sched, &worker);
+    int status = tni_worker_init(sched, &worker);
     if (status != 0)
         return status;
     worker.helps = graph;
@@ -558,7 +519,7 @@ int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadl
     *at = worker.next;
     if (worker.is_woken)
         tni_crew_wake(sched); /* it was woken up for a task that it does not run */
-    fini_worker(&worker);
+    tni_worker_fini(&worker);
     return status;
 }
 

@@ -31,8 +31,9 @@ struct tni_worker {
     struct tni_worker *outer; /* the worker whose task called tn_graph_run() in this thread */
     struct tni_worker *next;  /* of the scheduler */
     tni_os_thread thread;     /* unless helps is set */
-    /* The tasks that wait in the turn of this worker. Whoever takes one takes all out first. */
-    struct tni_task *_Atomic waiting;
+    /* Of its turn: the tasks that wait, and those that became ready, the newest first. Whoever
+     * takes one takes all out first. */
+    struct tni_task *_Atomic waiting, *_Atomic readied;
     _Atomic uint32_t run_count; /* of the turn; and what the guard saw at its last look */
     uint32_t seen_count;
 };
@@ -118,6 +119,27 @@ void tni_crew_end(struct tn_sched *sched);
 struct tni_worker *tni_crew_current(void);
 /** Give back the CPU of the task that this thread runs. Not under the lock. */
 void tni_crew_secede(struct tni_worker *worker);
+
+/* ---- worker.c ---------------------------------------------------------------------------- */
+
+/** Make a worker without a thread. @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM */
+int tni_worker_init(struct tn_sched *sched, struct tni_worker *worker);
+void tni_worker_fini(struct tni_worker *worker);
+/** Move the tasks that wait in its turn to the end of the chain. */
+void tni_worker_take_waiting(struct tni_worker *worker, struct tni_chain *chain);
+/** Keep tasks that became ready. By the worker itself. @param chain  is empty afterwards */
+void tni_worker_add_ready(struct tni_worker *worker, struct tni_chain *chain);
+static inline bool tni_worker_has_ready(struct tni_worker *worker)
+{
+    return atomic_load_explicit(&worker->readied, memory_order_relaxed) != NULL;
+}
+/** Move what became ready to the end of the chain, the oldest first. */
+void tni_worker_take_ready(struct tni_worker *worker, struct tni_chain *chain);
+/**
+ * Put the tasks of workers that made no progress since the last look into the plan. Under the
+ * lock. @return whether there were any
+ */
+bool tni_workers_look(struct tn_sched *sched);
 
 /* ---- sleep.c ----------------------------------------------------------------------------- */
 

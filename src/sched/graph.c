@@ -177,9 +177,10 @@ static void cancel(struct tn_graph *graph)
     struct tni_chain tasks = {0};
     struct tni_task *task;
     atomic_store_explicit(&graph->tasks.is_cancelled, true, memory_order_relaxed);
+    if (tni_graph_has_ended(graph))
+        return;
+    tni_finish_failure(graph, NULL, TN_ERR_INTERRUPTED);
     tni_plan_remove(&sched->plan, &graph->tasks, &tasks);
-    if (!tni_graph_has_ended(graph))
-        tni_finish_failure(graph, NULL, TN_ERR_INTERRUPTED);
     while ((task = tni_chain_take(&tasks)) != NULL) {
         uint32_t ended = 0;
         tni_task_end(task, TN_ERR_INTERRUPTED, &tasks, &ended);

@@ -2,8 +2,8 @@
 /*
  * sched: runs tasks of graphs, in threads of this process or in virtual time.
  *
- * Nouns: scheduler, kind (here); graph (graph.c); task, call, slots of a task (task.c); worker,
- * turn (crew.c); trace (finish.c); event (virtual.c).
+ * Nouns: scheduler, kind (here); graph (graph.c); task, call, slots of a task (task.c); worker
+ * (worker.c); turn (crew.c); trace (finish.c); event (virtual.c).
  *
  * I1  One lock protects the plan, the workers and the graphs. Functions of the program (tasks,
  *     trace, hooks) are called without it.

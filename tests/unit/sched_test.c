@@ -238,6 +238,94 @@ TN_TEST(tasks_do_not_wait_behind_one_that_takes_long)
     tn_sched_close(sched);
 }
 
+/* Steps of tasks that wait for each other. */
+struct steps {
+    struct tnt_signal is_held, go, long_began, last_ran;
+};
+
+static int hold_the_first_cpu(const tn_task_call *call)
+{
+    struct steps *steps = call->context;
+    tnt_signal(&steps->is_held);
+    tnt_await(&steps->go);
+    return 0;
+}
+
+static int hold_the_other_cpu(const tn_task_call *call)
+{
+    struct steps *steps = call->context;
+    tnt_signal(&steps->is_held);
+    tnt_await(&steps->long_began);
+    return 0;
+}
+
+/* Tasks of one kind, which is short, but for one of them. */
+enum part { PART_NONE, PART_FIRST, PART_LONG, PART_LAST };
+
+struct role {
+    struct steps *steps;
+    enum part part;
+};
+
+static int play_a_part(const tn_task_call *call)
+{
+    const struct role *role = call->context;
+    if (role == NULL)
+        return 0;
+    if (role->part == PART_LONG) {
+        tnt_signal(&role->steps->long_began);
+        tnt_await(&role->steps->last_ran);
+    } else if (role->part == PART_LAST) {
+        tnt_signal(&role->steps->last_ran);
+    }
+    return 0;
+}
+
+/* The first task makes the last one ready, in a turn in which a long one is next. */
+TN_TEST(what_became_ready_does_not_wait_for_a_long_task)
+{
+    enum { TASKS = 16 }; /* enough that a turn takes several */
+    struct steps steps = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open(),
+                          tnt_signal_open()};
+    tn_sched *sched = open_sched("CPU=2");
+    tn_kind *kind = add_kind(sched, play_a_part, NULL);
+    tn_graph *known = open_graph(sched), *holders = open_graph(sched),
+             *graph = open_graph(sched);
+    for (int i = 0; i < 200; i++) /* it is known to be short */
+        (void)add_task(known, (tn_task){.kind = kind}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(known, TN_FOREVER));
+    tn_task_fn *const hold[] = {hold_the_first_cpu, hold_the_other_cpu};
+    for (int i = 0; i < 2; i++) {
+        tn_task holder = {.kind = add_kind(sched, hold[i], NULL), .context = &steps};
+        (void)add_task(holders, holder, NULL, 0);
+        tnt_await(&steps.is_held);
+    }
+    struct role roles[TASKS];
+    tn_task tasks[TASKS];
+    uint64_t ends[TASKS] = {0};
+    const uint64_t inputs[] = {TN_TASK_OF_LIST(0)};
+    for (int i = 0; i < TASKS; i++) {
+        roles[i] = (struct role){&steps, i == 0           ? PART_FIRST
+                                         : i == 1         ? PART_LONG
+                                         : i == TASKS - 1 ? PART_LAST
+                                                          : PART_NONE};
+        tasks[i] = (tn_task){.kind = kind, .context = &roles[i], .priority = TASKS - i};
+    }
+    ends[TASKS - 1] = 1;
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TASKS,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    tnt_signal(&steps.go);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    TN_CHECK_OK(tn_graph_wait(holders, tnt_deadline(10000)));
+    tn_sched_close(sched);
+    tnt_signal_close(&steps.is_held);
+    tnt_signal_close(&steps.go);
+    tnt_signal_close(&steps.long_began);
+    tnt_signal_close(&steps.last_ran);
+}
+
 static int secede_and_meet(const tn_task_call *call)
 {
     TN_CHECK_OK(tn_task_secede());
