@@ -2,7 +2,7 @@
 /* kinds: the kinds of tasks of a scheduler, and the function that all tasks run. */
 #include "sched.h"
 
-_Thread_local const void *tnp_sched_of_task;
+_Thread_local const tnp_sched *tnp_sched_of_task;
 
 tn_sched *tnp_sched_of(tnp_sched *its)
 {
@@ -14,18 +14,30 @@ tn_sched *tnp_sched_of(tnp_sched *its)
 tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index)
 {
     Py_ssize_t i = PyLong_AsSsize_t(index);
-    if (i >= 0 && i < its->kind_count)
+    if (i >= 0 && (size_t)i < its->kind_count)
         return its->kinds[i];
     if (!PyErr_Occurred())
         tnp_raise_text(TN_ERR_INVALID, "the scheduler has no kind %zd", i);
     return NULL;
 }
 
+void *tnp_grow(void *array, size_t item_bytes, size_t count, size_t *room)
+{
+    if (count < *room)
+        return array;
+    size_t more = *room == 0 ? 64 : 2 * *room;
+    void *larger =
+        more <= SIZE_MAX / item_bytes ? PyMem_RawRealloc(array, more * item_bytes) : NULL;
+    if (larger != NULL)
+        *room = more;
+    return larger;
+}
+
 /* The function of every task: its context says what it calls. */
 static int run_call(const tn_task_call *call)
 {
     struct tnp_call *its = call->context;
-    const void *outer = tnp_sched_of_task;
+    const tnp_sched *outer = tnp_sched_of_task;
     tnp_sched_of_task = its->of;
     int status = its->run(its);
     tnp_sched_of_task = outer;
@@ -38,14 +50,10 @@ PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
     tn_kind *made;
     if (!PyArg_ParseTuple(args, "szz", &name, &request, &affinity) || tnp_sched_of(its) == NULL)
         return NULL;
-    if (its->kind_count == its->kind_room) {
-        Py_ssize_t room = 16 + 2 * its->kind_room;
-        tn_kind **kinds = PyMem_Realloc(its->kinds, (size_t)room * sizeof(tn_kind *));
-        if (kinds == NULL)
-            return PyErr_NoMemory();
-        its->kinds = kinds;
-        its->kind_room = room;
-    }
+    tn_kind **kinds = tnp_grow(its->kinds, sizeof *kinds, its->kind_count, &its->kind_room);
+    if (kinds == NULL)
+        return PyErr_NoMemory();
+    its->kinds = kinds;
     const tn_variant variant = {.run = run_call, .request = request};
     int status = tn_kind_create(its->sched,
                                 TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
@@ -54,6 +62,6 @@ PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
     if (status != 0)
         return tnp_raise(status);
     its->has_affinity |= affinity != NULL;
-    its->kinds[its->kind_count] = made;
-    return PyLong_FromSsize_t(its->kind_count++);
+    kinds[its->kind_count] = made;
+    return PyLong_FromSize_t(its->kind_count++);
 }

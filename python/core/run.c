@@ -22,7 +22,7 @@ struct node {
     PyObject *key, *work; /* owned; work is NULL if the node is data */
     PyObject *value;      /* owned; NULL: not there yet, or dropped */
     bool is_tuple;
-    uint32_t input;       /* the first of its inputs in run->inputs, or in run->arguments */
+    uint32_t input;       /* the first of its inputs in run->inputs */
     uint32_t input_count; /* is_tuple: arguments of the call */
     uint32_t readers;     /* inputs of other nodes, and wishes of the caller, that are open */
     uint32_t task;        /* its number in the graph */
@@ -36,11 +36,12 @@ struct tnp_run {
     uint32_t *inputs;     /* [input_count]: nodes, or CONSTANT for an argument of a tuple */
     PyObject *context;    /* copied for each task */
     PyObject *type, *error, *traceback; /* what the first task raised */
-    uint32_t count, room, input_count, input_room;
+    uint32_t count, input_count;
+    size_t room, input_room;
     bool has_affinity; /* the sizes of results matter */
 };
 
-enum { CONSTANT = UINT32_MAX };
+enum { CONSTANT = UINT32_MAX, MOST = CONSTANT / 4 }; /* nodes, and inputs, of a run */
 
 /* What run() was given, and what it needs until the graph runs. */
 struct reading {
@@ -82,8 +83,8 @@ static void free_run(struct tnp_run *run)
     Py_XDECREF(run->type);
     Py_XDECREF(run->error);
     Py_XDECREF(run->traceback);
-    PyMem_Free(run->nodes);
-    PyMem_Free(run->inputs);
+    PyMem_RawFree(run->nodes);
+    PyMem_RawFree(run->inputs);
     PyMem_Free(run);
 }
 
@@ -209,28 +210,17 @@ static int run_node(struct tnp_call *call)
 
 /* ---- reading a graph --------------------------------------------------------------------- */
 
-/* Make room for one more element. -1: raised */
-static int grow(void **array, size_t element_bytes, uint32_t count, uint32_t *room)
+static int add_input(struct tnp_run *run, uint32_t input)
 {
-    if (count < *room)
-        return 0;
-    uint32_t more = *room == 0 ? 64 : *room * 2;
-    void *larger = count < CONSTANT / 4 ? PyMem_Realloc(*array, more * element_bytes) : NULL;
-    if (larger == NULL) {
+    uint32_t *inputs = run->input_count < MOST ? tnp_grow(run->inputs, sizeof *inputs,
+                                                          run->input_count, &run->input_room)
+                                               : NULL;
+    if (inputs == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    *array = larger;
-    *room = more;
-    return 0;
-}
-
-static int add_input(struct tnp_run *run, uint32_t input)
-{
-    if (grow((void **)&run->inputs, sizeof *run->inputs, run->input_count, &run->input_room) <
-        0)
-        return -1;
-    run->inputs[run->input_count++] = input;
+    run->inputs = inputs;
+    inputs[run->input_count++] = input;
     return 0;
 }
 
@@ -249,8 +239,13 @@ static int find_node(struct reading *r, PyObject *key, uint32_t *ret_number)
     PyObject *work = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(r->graph, key);
     if (work == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    if (grow((void **)&run->nodes, sizeof *run->nodes, run->count, &run->room) < 0)
+    struct node *nodes =
+        run->count < MOST ? tnp_grow(run->nodes, sizeof *nodes, run->count, &run->room) : NULL;
+    if (nodes == NULL) {
+        PyErr_NoMemory();
         return -1;
+    }
+    run->nodes = nodes;
     number = PyLong_FromUnsignedLong(run->count);
     if (number == NULL || PyDict_SetItem(r->numbers, key, number) < 0) {
         Py_XDECREF(number);
@@ -259,7 +254,7 @@ static int find_node(struct reading *r, PyObject *key, uint32_t *ret_number)
     Py_DECREF(number);
     Py_INCREF(key);
     Py_INCREF(work);
-    run->nodes[run->count] = (struct node){.call = {NULL, run_node}, .key = key, .work = work};
+    nodes[run->count] = (struct node){.call = {NULL, run_node}, .key = key, .work = work};
     *ret_number = run->count++;
     return 1;
 }

@@ -140,8 +140,8 @@ static void dealloc(tnp_sched *its)
         PyObject_ClearWeakRefs((PyObject *)its);
     close_sched(its);
     tnp_trace_free(its->trace);
-    PyMem_Free(its->kinds);
-    PyMem_Free(its->graphs);
+    PyMem_RawFree(its->kinds);
+    PyMem_RawFree(its->graphs);
     PyErr_Restore(type, value, traceback);
     Py_TYPE(its)->tp_free(its);
 }
@@ -149,8 +149,8 @@ static void dealloc(tnp_sched *its)
 /* Close graphs that were filled, and whose tasks have ended. */
 static void close_graphs(tnp_sched *its)
 {
-    Py_ssize_t kept = 0;
-    for (Py_ssize_t i = 0; i < its->graph_count; i++)
+    size_t kept = 0;
+    for (size_t i = 0; i < its->graph_count; i++)
         if (tn_graph_wait(its->graphs[i], TN_NOW) == TN_ERR_TIMED_OUT)
             its->graphs[kept++] = its->graphs[i];
         else
@@ -163,7 +163,7 @@ static int drain(tnp_sched *its)
 {
     int status = 0;
     close_graphs(its);
-    for (Py_ssize_t i = 0; i <= its->graph_count && status != TN_ERR_INTERRUPTED; i++) {
+    for (size_t i = 0; i <= its->graph_count && status != TN_ERR_INTERRUPTED; i++) {
         tn_graph *graph = i < its->graph_count ? its->graphs[i] : its->graph;
         if (graph != NULL)
             TNP_UNLOCKED(status, tn_graph_wait(graph, TN_FOREVER));
@@ -216,14 +216,11 @@ static int provide_graph(tnp_sched *its)
     if (its->graph != NULL && its->submitted < GRAPH_TASKS)
         return 0;
     close_graphs(its);
-    if (its->graph_count == its->graph_room) {
-        Py_ssize_t room = 16 + 2 * its->graph_room;
-        tn_graph **graphs = PyMem_Realloc(its->graphs, (size_t)room * sizeof(tn_graph *));
-        if (graphs == NULL)
-            return TN_ERR_NO_MEMORY;
-        its->graphs = graphs;
-        its->graph_room = room;
-    }
+    tn_graph **graphs =
+        tnp_grow(its->graphs, sizeof(tn_graph *), its->graph_count, &its->graph_room);
+    if (graphs == NULL)
+        return TN_ERR_NO_MEMORY;
+    its->graphs = graphs;
     tn_graph *graph;
     int status = tn_graph_create(its->sched, &graph);
     if (status != 0)

@@ -5,9 +5,11 @@
 
 #include "core.h"
 
+typedef struct tnp_sched tnp_sched;
+
 /* What a task calls: the first member of a struct with the rest. */
 struct tnp_call {
-    void *of;                          /* the tnp_sched that runs it */
+    tnp_sched *of;                     /* that runs it */
     int (*run)(struct tnp_call *call); /* with the GIL; returns what a tn_task_fn returns */
 };
 
@@ -17,28 +19,33 @@ struct tnp_trace;
 /* A graph of Python calls that runs, or that ran and has tasks that have not ended (run.c). */
 struct tnp_run;
 
-typedef struct {
+struct tnp_sched {
     PyObject_HEAD tn_sched *sched; /* NULL: closed */
     PyObject *weak;
     tn_kind **kinds; /* [kind_count], owned by sched; Python names a kind by its index */
-    Py_ssize_t kind_count, kind_room;
+    size_t kind_count, kind_room;
     tn_graph *graph;   /* of submit(): new tasks go here; NULL: none yet */
     tn_graph **graphs; /* [graph_count]: of submit(), filled before */
-    Py_ssize_t graph_count, graph_room;
+    size_t graph_count, graph_room;
     bool has_affinity;          /* some kinds have */
     uint32_t submitted;         /* tasks in `graph` */
     uint32_t callers;           /* threads in run() or close() */
     struct tnp_trace *trace;    /* owned; NULL: nothing is noted */
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
-} tnp_sched;
+};
 
 /** The scheduler whose task this thread runs; NULL: it runs none. */
-extern _Thread_local const void *tnp_sched_of_task;
+extern _Thread_local const tnp_sched *tnp_sched_of_task;
 
 /** The scheduler of an object that is not closed. NULL: raised (Closed) */
 tn_sched *tnp_sched_of(tnp_sched *its);
 /** The kind for an index. NULL: raised (Invalid) */
 tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index);
+/**
+ * Make room for one more item of an array, whose memory is PyMem_Raw's: a trace is freed
+ * without the GIL. @return the array, or NULL: no memory, and the array is as before
+ */
+void *tnp_grow(void *array, size_t item_bytes, size_t count, size_t *room);
 /** Make a trace. NULL: no memory */
 struct tnp_trace *tnp_trace_make(void);
 void tnp_trace_free(struct tnp_trace *trace);

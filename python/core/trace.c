@@ -40,28 +40,16 @@ void tnp_trace_free(struct tnp_trace *trace)
         free(trace->events[i].kind);
         free(trace->events[i].slots);
     }
-    free(trace->events);
-    free(trace->edges);
-    free(trace->begun);
+    PyMem_RawFree(trace->events);
+    PyMem_RawFree(trace->edges);
+    PyMem_RawFree(trace->begun);
     free(trace);
-}
-
-/* Make room for one more item. @return the array, or NULL: no memory; it is as before */
-static void *grow(void *array, size_t count, size_t *room, size_t item_bytes)
-{
-    if (count < *room)
-        return array;
-    size_t more = *room == 0 ? 64 : 2 * *room;
-    void *larger = reallocarray(array, more, item_bytes);
-    if (larger != NULL)
-        *room = more;
-    return larger;
 }
 
 int tnp_trace_begin(struct tnp_trace *trace, const tn_graph *graph)
 {
     struct begun *begun =
-        grow(trace->begun, trace->begun_count, &trace->begun_room, sizeof *begun);
+        tnp_grow(trace->begun, sizeof *begun, trace->begun_count, &trace->begun_room);
     if (begun == NULL)
         return TN_ERR_NO_MEMORY;
     trace->begun = begun;
@@ -73,7 +61,7 @@ int tnp_trace_begin(struct tnp_trace *trace, const tn_graph *graph)
 int tnp_trace_connect(struct tnp_trace *trace, uint32_t from, uint32_t to)
 {
     struct edge *edges =
-        grow(trace->edges, trace->edge_count, &trace->edge_room, sizeof *edges);
+        tnp_grow(trace->edges, sizeof *edges, trace->edge_count, &trace->edge_room);
     if (edges == NULL)
         return TN_ERR_NO_MEMORY;
     trace->edges = edges;
@@ -95,7 +83,7 @@ void tnp_trace_note(const tn_task_event *event, void *context)
 {
     struct tnp_trace *trace = context;
     struct event *events =
-        grow(trace->events, trace->event_count, &trace->event_room, sizeof *events);
+        tnp_grow(trace->events, sizeof *events, trace->event_count, &trace->event_room);
     char *kind = strdup(event->kind), *slots = strdup(event->slots);
     if (events != NULL)
         trace->events = events;

@@ -26,7 +26,7 @@ def has_requests(graph):
     )
 
 
-class Calls:
+class Handover:
     """Takes tasks from dask.local.get_async(), as an executor does, when they are ready."""
 
     def __init__(self, scheduler, graph):

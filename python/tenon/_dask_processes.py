@@ -59,7 +59,7 @@ def initialize(initializer):
     dask_processes.initialize_worker_process(pickle.loads(initializer))
 
 
-class Workers(_dask_calls.Calls):
+class Workers(_dask_calls.Handover):
     """Hands tasks to the worker processes of a pool."""
 
     def __init__(self, scheduler, graph, pool):

@@ -6,7 +6,7 @@ import io
 import json
 import os
 
-from . import _resources
+from . import _core, _resources
 
 __all__ = ["trace"]
 
@@ -87,7 +87,7 @@ class trace:
                 self._edges.append((tasks[graph, one], tasks[graph, other]))
         try:
             totals = {name: total for name, (total, _) in scheduler.core.resources().items()}
-        except _resources._core.Closed:
+        except _core.Closed:
             totals = {}
         for name, total in totals.items():
             self._totals[name] = max(total, self._totals.get(name, 0))

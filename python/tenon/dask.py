@@ -112,11 +112,11 @@ def _observe(executor, graph, keys, options):
 
 def _hand_over(scheduler, graph, keys, options):
     """Have Dask go through the graph, and the scheduler choose among the tasks that are ready."""
-    calls = _dask_calls.Calls(scheduler, graph)
+    handover = _dask_calls.Handover(scheduler, graph)
     try:
-        return _observe(calls, graph, keys, options)
+        return _observe(handover, graph, keys, options)
     finally:
-        calls.cancel()
+        handover.cancel()
 
 
 def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=None, pool=None, **kwargs):
