@@ -21,18 +21,6 @@ tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index)
     return NULL;
 }
 
-void *tnp_grow(void *array, size_t item_bytes, size_t count, size_t *room)
-{
-    if (count < *room)
-        return array;
-    size_t more = *room == 0 ? 64 : 2 * *room;
-    void *larger =
-        more <= SIZE_MAX / item_bytes ? PyMem_RawRealloc(array, more * item_bytes) : NULL;
-    if (larger != NULL)
-        *room = more;
-    return larger;
-}
-
 /* The function of every task: its context says what it calls. */
 static int run_call(const tn_task_call *call)
 {

@@ -41,7 +41,10 @@ struct tnp_run {
     bool has_affinity; /* the sizes of results matter */
 };
 
-enum { CONSTANT = UINT32_MAX, MOST = CONSTANT / 4 }; /* nodes, and inputs, of a run */
+enum {
+    CONSTANT = UINT32_MAX,
+    MOST = CONSTANT / 4, /* nodes of a run, and inputs */
+};
 
 /* What run() was given, and what it needs until the graph runs. */
 struct reading {
@@ -212,9 +215,9 @@ static int run_node(struct tnp_call *call)
 
 static int add_input(struct tnp_run *run, uint32_t input)
 {
-    uint32_t *inputs = run->input_count < MOST ? tnp_grow(run->inputs, sizeof *inputs,
-                                                          run->input_count, &run->input_room)
-                                               : NULL;
+    uint32_t *inputs = NULL;
+    if (run->input_count < MOST)
+        inputs = tnp_grow(run->inputs, sizeof *inputs, run->input_count, &run->input_room);
     if (inputs == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -239,8 +242,9 @@ static int find_node(struct reading *r, PyObject *key, uint32_t *ret_number)
     PyObject *work = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(r->graph, key);
     if (work == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    struct node *nodes =
-        run->count < MOST ? tnp_grow(run->nodes, sizeof *nodes, run->count, &run->room) : NULL;
+    struct node *nodes = NULL;
+    if (run->count < MOST)
+        nodes = tnp_grow(run->nodes, sizeof *nodes, run->count, &run->room);
     if (nodes == NULL) {
         PyErr_NoMemory();
         return -1;

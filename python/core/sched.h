@@ -42,10 +42,21 @@ tn_sched *tnp_sched_of(tnp_sched *its);
 /** The kind for an index. NULL: raised (Invalid) */
 tn_kind *tnp_kind_of(tnp_sched *its, PyObject *index);
 /**
- * Make room for one more item of an array, whose memory is PyMem_Raw's: a trace is freed
- * without the GIL. @return the array, or NULL: no memory, and the array is as before
+ * Make room for one more item of an array: `room` items fit into it, and `count` are there.
+ * PyMem_RawFree() frees it, also without the GIL.
+ * @return the array, which may have moved, or NULL: no memory, and the array is as before
  */
-void *tnp_grow(void *array, size_t item_bytes, size_t count, size_t *room);
+static inline void *tnp_grow(void *array, size_t item_bytes, size_t count, size_t *room)
+{
+    if (count < *room)
+        return array;
+    size_t more = *room == 0 ? 64 : 2 * *room;
+    void *larger =
+        more <= SIZE_MAX / item_bytes ? PyMem_RawRealloc(array, more * item_bytes) : NULL;
+    if (larger != NULL)
+        *room = more;
+    return larger;
+}
 /** Make a trace. NULL: no memory */
 struct tnp_trace *tnp_trace_make(void);
 void tnp_trace_free(struct tnp_trace *trace);

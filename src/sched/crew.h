@@ -31,11 +31,11 @@ struct tni_worker {
     struct tni_worker *outer; /* the worker whose task called tn_graph_run() in this thread */
     struct tni_worker *next;  /* of the scheduler */
     tni_os_thread thread;     /* unless helps is set */
-    /* Of its turn: the tasks that wait, and those that became ready, the newest first. Whoever
-     * takes one takes all out first. */
+    /* Of its turn: the tasks that wait, and those that became ready, the newest first. A thread
+     * that takes tasks takes the whole list, in one step, so that no task is taken twice. */
     struct tni_task *_Atomic waiting, *_Atomic readied;
-    _Atomic uint32_t run_count; /* of the turn; and what the guard saw at its last look */
-    uint32_t seen_count;
+    _Atomic uint32_t run_count; /* tasks that its turn has begun */
+    uint32_t seen_count;        /* what run_count was when the guard looked last */
 };
 
 /* A task that runs in virtual time. */

@@ -2,8 +2,9 @@
 /*
  * worker: the tasks that a worker has taken, or made ready, and does not run yet.
  *
- * Its two lists are shared: the worker uses them without the lock, and another thread may take
- * all tasks of a list out, under the lock, if the worker makes no progress.
+ * Two threads use its two lists. The worker adds and takes tasks, without the lock of the
+ * scheduler. The guard (crew.c), with the lock, takes all tasks out if the worker makes no
+ * progress, so that other workers can run them.
  */
 #include <stdlib.h>
 
