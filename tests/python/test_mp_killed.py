@@ -289,6 +289,15 @@ def start_waiting(context, barrier):
     return child
 
 
+def stop_waiting(barrier, child):
+    """Stop the child while it has neither the lock of the barrier nor that of its condition, for which all would wait."""
+    with barrier._cond:
+        barrier._cond._gate.acquire()
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        barrier._cond._gate.release()
+
+
 def test_a_reset_barrier_counts_no_party_that_was_killed_in_wait(fork, looks_at_once):
     barrier = fork.Barrier(3)
     for has_been_seen in (False, True):
@@ -307,9 +316,7 @@ def test_a_reset_barrier_counts_no_party_that_was_killed_in_wait(fork, looks_at_
 def test_a_party_killed_after_its_release_breaks_the_next_round(fork, looks_at_once):
     barrier = fork.Barrier(2)
     child = start_waiting(fork, barrier)
-    with barrier._cond:  # which the child does not hold when it stops
-        os.kill(child.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    stop_waiting(barrier, child)
     assert barrier.wait(WAIT_S) == 1
     child.kill()
     child.join()
@@ -321,9 +328,7 @@ def test_a_party_killed_after_its_release_breaks_the_next_round(fork, looks_at_o
 def test_a_wait_behind_a_party_that_does_not_leave_ends_in_time(fork, looks_at_once):
     barrier = fork.Barrier(2)
     child = start_waiting(fork, barrier)
-    with barrier._cond:
-        os.kill(child.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    stop_waiting(barrier, child)
     assert barrier.wait(WAIT_S) == 1
     with pytest.raises(threading.BrokenBarrierError):
         barrier.wait(0.1)
