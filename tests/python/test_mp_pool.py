@@ -140,10 +140,11 @@ def test_every_result_counts_once_although_workers_are_killed(fork, tmp_path):
 @pytest.mark.parametrize("end", [kill_me, leave])
 def test_task_that_ends_its_workers_fails_and_the_pool_goes_on(fork, end):
     with fork.Pool(2) as pool:
-        with pytest.raises(mp.WorkerDied, match=r"\(\), ended 3 workers") as raised:
-            pool.apply_async(end).get(WAIT_S)
-        assert raised.value.task == end.__qualname__
-        assert len(raised.value.pids) == 3 and raised.value.pid == raised.value.pids[-1]
+        for _ in range(10):  # the third worker may still be ending when the result comes
+            with pytest.raises(mp.WorkerDied, match=r"\(\), ended 3 workers") as raised:
+                pool.apply_async(end).get(WAIT_S)
+            assert raised.value.task == end.__qualname__
+            assert len(raised.value.pids) == 3 and raised.value.pid == raised.value.pids[-1]
         assert isinstance(raised.value, RuntimeError)
         copy = pickle.loads(pickle.dumps(raised.value))
         assert (str(copy), copy.pids) == (str(raised.value), raised.value.pids)

@@ -112,16 +112,20 @@ class Engine:
                     self.spare.append(cells)
 
     def _collect_those_at(self, task, living):
-        """Wait for the end of workers whose cells still name a task that another worker has."""
-        with self.lock:
-            sentinels = [
-                worker.sentinel
-                for worker, cells in self.cells.items()
-                if worker.pid != living and (cells[JOB], cells[INDEX]) == task
-            ]
-        for sentinel in sentinels:
-            connection.wait([sentinel], _TERM_S)
-        self.collect()
+        """Collect the dead workers whose cells still name a task that another worker has."""
+        until_s = time.monotonic() + _TERM_S
+        while True:
+            self.collect()
+            with self.lock:
+                dying = [
+                    worker
+                    for worker, cells in self.cells.items()
+                    if worker.pid != living and (cells[JOB], cells[INDEX]) == task
+                ]
+            left_s = until_s - time.monotonic()
+            if not dying or left_s <= 0:
+                break
+            dying[0].join(left_s)  # its sentinel may be ready a moment before its exit code is
         self.notifier.put(None)  # to replace workers
 
     def _note_death(self, pid, cells, begun_s):
