@@ -3,6 +3,8 @@
  * task_c, task_c_chain: an empty task of a million, from its submission to its end, with two
  * CPUs; the tasks wait for nothing, or each for the one before. Baseline: the least that a
  * scheduler has to do for a task, which is an indirect call and two atomic additions.
+ * task_process: an empty task of 100,000 that run in two worker processes of a pool; baseline:
+ * the same jobs given to the pool without a scheduler.
  * hybrid_makespan: the end of 100 random graphs of tasks that need CPUs or slots of a GPU, in
  * virtual time; baseline: a lower bound, the larger of the longest path and of the work for
  * each resource. hybrid_makespan_worst: the worst of them. hybrid_makespan_40_10: 40 tasks of a
@@ -14,7 +16,7 @@
 
 #include "bench.h"
 
-enum { EMPTY = 1000000, ROUNDS = 11 };
+enum { EMPTY = 1000000, JOBS = 100000, ROUNDS = 11 };
 
 static const uint64_t ms = 1000000;
 
@@ -99,6 +101,72 @@ static void print_empty(void)
     }
     bench_print("task_c", &wide, "us", &least, 1e-3);
     bench_print("task_c_chain", &chain, "us", &least, 1e-3);
+}
+
+/* ---- worker processes -------------------------------------------------------------------- */
+
+static int do_no_job(tn_domain *domain, const tn_pool_job *job, tn_message *ret_result,
+                     void *context)
+{
+    (void)domain, (void)job, (void)ret_result, (void)context;
+    return 0;
+}
+
+static double run_in_processes(tn_pool *pool)
+{
+    tn_sched *sched = open_sched("CPU=2", 0);
+    tn_kind *kind;
+    tn_graph *graph;
+    const tn_variant variant = {.run = do_nothing};
+    bench_check(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .variants = &variant,
+                                          .variant_count = 1, .pool = pool),
+                               &kind),
+                "kind");
+    for (uint64_t i = 0; i < JOBS; i++)
+        empty[i].kind = kind;
+    uint64_t since = bench_now_ns();
+    bench_check(tn_graph_create(sched, &graph), "graph");
+    bench_check(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = empty, .count = JOBS), NULL),
+        "tasks");
+    bench_check(tn_graph_wait(graph, TN_FOREVER), "wait");
+    double took_ns = (double)(bench_now_ns() - since);
+    tn_sched_close(sched);
+    return took_ns / JOBS;
+}
+
+/* Keep as many jobs under way as the pool takes, which is 256. */
+static double run_jobs(tn_pool *pool)
+{
+    tn_pool_result result = {.struct_size = sizeof result};
+    uint64_t given = 0, since = bench_now_ns();
+    for (uint64_t fetched = 0; fetched < JOBS; fetched++) {
+        for (; given < JOBS && given < fetched + 256; given++)
+            bench_check(tn_pool_submit(pool, NULL, 0, TN_FOREVER, NULL), "submit");
+        bench_check(tn_pool_fetch(pool, TN_POOL_ANY_JOB, TN_FOREVER, &result), "fetch");
+        tn_pool_result_fini(&result);
+    }
+    return (double)(bench_now_ns() - since) / JOBS;
+}
+
+static void print_processes(void)
+{
+    struct bench_series took = {0}, least = {0};
+    tn_domain *domain;
+    tn_pool *pool;
+    bench_check(tn_domain_open(NULL, NULL, 0, &domain), "domain");
+    bench_check(tn_pool_create(domain, TN_OPTIONS(tn_pool_options, .workers = 2), do_no_job,
+                               NULL, &pool),
+                "pool");
+    run_in_processes(pool);
+    for (int round = 0; round < ROUNDS; round++) {
+        bench_add(&took, run_in_processes(pool));
+        bench_add(&least, run_jobs(pool));
+    }
+    bench_print("task_process", &took, "us", &least, 1e-3);
+    tn_pool_close(pool);
+    tn_domain_close(domain);
 }
 
 /* ---- virtual time ------------------------------------------------------------------------ */
@@ -209,6 +277,7 @@ static void print_pipeline(void)
 int main(void)
 {
     print_empty();
+    print_processes();
     print_random();
     print_40_10();
     print_pipeline();

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <tenon/deadline.h>
+#include <tenon/pool.h>
 #include <tenon/status.h>
 #include <tenon/version.h>
 
@@ -12,7 +13,7 @@ TN_BEGIN_DECLS
 
 /**
  * A scheduler: resources, and threads that run tasks when the resources that the tasks request
- * are free. Needs no domain.
+ * are free. Needs no domain, unless tasks run in the worker processes of a pool.
  *
  * Resources are written as NAME=VALUE, parted by spaces:
  *
@@ -61,6 +62,8 @@ typedef struct tn_task_event {
     int32_t status;
     uint64_t began_ns, ended_ns; /* of CLOCK_MONOTONIC, or virtual, from 0 */
     const char *slots;           /* as in "GPU=0,1"; "" if the task had none */
+    int32_t pid;                 /* of the worker process that ran it; 0: this process did */
+    uint32_t reserved;
 } tn_task_event;
 typedef void tn_trace_fn(const tn_task_event *event, void *context);
 
@@ -153,8 +156,18 @@ typedef struct tn_task_call {
     void *context;    /* of the task */
     uint32_t attempt; /* from 1 */
     uint32_t variant; /* of the kind */
+    tn_message *job;  /* all zero, to be filled in, if the kind has a pool; else NULL */
 } tn_task_call;
 typedef int tn_task_fn(const tn_task_call *call);
+
+/**
+ * Take the result of a task that a worker process has run. The function may take a tensor out
+ * of result->message by setting its entry to NULL.
+ *
+ * @param result  borrowed until the function returns; its status is 0
+ * @return TN_TASK_DONE, TN_TASK_RETRY or a negative TN_ERR_*
+ */
+typedef int tn_task_take_fn(const tn_task_call *call, tn_pool_result *result);
 
 /** One way to run a kind of task. */
 typedef struct tn_variant {
@@ -171,22 +184,41 @@ typedef struct tn_kind_options {
     const tn_variant *variants; /* [variant_count]; the one that would end first is taken */
     uint32_t variant_count;     /* 1 to TN_VARIANTS */
     uint32_t attempts;          /* how often a task may be started; default 3 */
-    const char *affinity; /* resources with slots, as in "GPU": begin on the slot that made
-                             the largest input, if it is free soon; NULL: none */
+    const char *affinity;  /* resources with slots, as in "GPU": begin on the slot that made
+                              the largest input, if it is free soon; NULL: none */
+    tn_pool *pool;         /* NULL: the tasks run in threads. Else they run in its workers, as
+                              below */
+    tn_task_take_fn *take; /* NULL: results are dropped. Only with a pool */
 } tn_kind_options;
 
 /**
  * Describe a kind of task.
  *
+ * The tasks of a kind with a pool are jobs of that pool. The function of the variant does not
+ * do the task: it fills in call->job, and the job function of the pool does the task in a
+ * worker, without a copy of the tensors of the message. What the function fills in is borrowed
+ * until it is called for the next task; it may be called again for the same task, if there was
+ * no room for the message. The status of the result ends the task, as if a task function had
+ * returned it: but if it is TN_TASK_DONE, what `take` returns does.
+ *
+ * The function and `take` are called by one thread of the scheduler, and must not wait. In
+ * both, tn_resource_id() tells the slots of the task; the worker knows them if they are in the
+ * message. A task whose worker dies is run again as the pool's options say. The scheduler uses
+ * the pool from this call until tn_sched_close(); nobody else may use it or close it meanwhile.
+ * Tasks that request one CPU, and are short, are sent several at a time, if the pool has no
+ * more workers than the scheduler has CPUs.
+ *
  * @param ret_kind  owned by the scheduler, until that is closed; untouched on failure
  * @return 0, or
  *         TN_ERR_INVALID    a request is malformed, or the scheduler can never meet it; or
- *                           affinity names what no variant requests; or an argument is NULL or
- *                           out of range
+ *                           affinity names what no variant requests; or another scheduler uses
+ *                           the pool; or an argument is NULL or out of range
  *         TN_ERR_NO_MEMORY  there is no private memory
+ *         TN_ERR_SYSTEM     the thread that uses the pool could not be started
  *         TN_ERR_FORKED
  *
  * Blocks: never.
+ * Crash: the workers end with this process, and the memory of their jobs is released.
  */
 TN_API TN_NODISCARD int tn_kind_create(tn_sched *sched, const tn_kind_options *options,
                                        tn_kind **ret_kind);

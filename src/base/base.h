@@ -159,6 +159,8 @@ int tni_interrupt_ask(uint64_t now_ns);
  * later. @return the previous setting
  */
 bool tni_interrupt_defer(bool defers);
+/** Set whether this thread, which is not the program's, never calls the hook. */
+void tni_interrupt_exempt(bool is_exempt);
 
 /* Arithmetic. @return false: the result would overflow, and *ret is unchanged */
 static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)

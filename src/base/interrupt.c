@@ -17,7 +17,7 @@ enum { EACH_NS = 100 * 1000 * 1000 };
 
 static struct tni_hook *_Atomic current;
 static _Thread_local uint64_t due_ns;
-static _Thread_local bool is_deferring;
+static _Thread_local bool is_deferring, is_exempt;
 
 void tn_interrupt_set(tn_interrupt_fn *check, void *context)
 {
@@ -28,7 +28,8 @@ void tn_interrupt_set(tn_interrupt_fn *check, void *context)
 
 uint64_t tni_interrupt_due_ns(void)
 {
-    return atomic_load_explicit(&current, memory_order_relaxed) != NULL ? due_ns : TNI_FOREVER;
+    bool is_set = atomic_load_explicit(&current, memory_order_relaxed) != NULL;
+    return is_set && !is_exempt ? due_ns : TNI_FOREVER;
 }
 
 bool tni_interrupt_defer(bool defers)
@@ -38,11 +39,13 @@ bool tni_interrupt_defer(bool defers)
     return was_deferring;
 }
 
+void tni_interrupt_exempt(bool is_thread_exempt) { is_exempt = is_thread_exempt; }
+
 int tni_interrupt_ask(uint64_t now_ns)
 {
     /* This acquire pairs with the release in tn_interrupt_set(). */
     const struct tni_hook *hook = atomic_load_explicit(&current, memory_order_acquire);
-    if (hook == NULL)
+    if (hook == NULL || is_exempt)
         return 0;
     if (is_deferring)
         return TN_ERR_INTERRUPTED;

@@ -10,7 +10,7 @@
 
 #include "plan/lane.h"
 
-enum { PRIORITY_SHIFT = 48, LOW_WATER = 2, MOST_RUNNING = 256, BATCH_NS = 50 * 1000 };
+enum { PRIORITY_SHIFT = 48, LOW_WATER = 2, MOST_RUNNING = 256 };
 
 /* ---- which lane -------------------------------------------------------------------------- */
 
@@ -216,7 +216,7 @@ static void count_skips(struct tni_plan *plan, const struct tni_lane *chosen,
 
 /* How many tasks of the lane may run one after the other on what the first one gets. */
 static uint32_t batch_of(const struct tni_plan *plan, const struct tni_lane *lane,
-                         uint32_t most)
+                         const struct tni_taker *taker)
 {
     const struct tni_task *head = tni_lane_head(lane);
     uint64_t run_ns = tni_task_time(head, 0);
@@ -224,7 +224,7 @@ static uint32_t batch_of(const struct tni_plan *plan, const struct tni_lane *lan
         return 1;
     uint64_t side_by_side = parallel(plan, &lane->signature->variants[0].request);
     uint64_t fair = lane->count / (2 * side_by_side) + 1;
-    return (uint32_t)TNI_MAX(TNI_MIN(TNI_MIN(fair, most), BATCH_NS / run_ns), 1);
+    return (uint32_t)TNI_MAX(TNI_MIN(TNI_MIN(fair, taker->most), taker->batch_ns / run_ns), 1);
 }
 
 static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant,
@@ -252,15 +252,16 @@ static bool is_open(const struct tni_lane *lane, uint64_t now_ns)
     return !lane->is_blocked || (lane->gives_up_ns != 0 && lane->gives_up_ns <= now_ns);
 }
 
-bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
+bool tni_plan_next(struct tni_plan *plan, const struct tni_taker *taker,
                    struct tni_running *ret, struct tni_chain *ret_tasks)
 {
+    uint64_t now_ns = taker->now_ns;
     struct tni_lane *best = NULL;
     struct rank best_rank = {0};
     uint32_t best_variant = 0;
     for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
         uint64_t gives_up_ns;
-        if (!is_open(lane, now_ns))
+        if (lane->signature->place != taker->place || !is_open(lane, now_ns))
             continue;
         struct rank rank = rank_lane(plan, lane);
         if (best != NULL && !rank_precedes(&rank, &best_rank))
@@ -277,7 +278,7 @@ bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
     }
     if (best == NULL)
         return false;
-    uint32_t count = batch_of(plan, best, most);
+    uint32_t count = batch_of(plan, best, taker);
     begin(plan, best, best_variant, now_ns, ret);
     count_skips(plan, best, &best_rank);
     while (count-- > 0) {
@@ -290,14 +291,15 @@ bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
     return true;
 }
 
-bool tni_plan_can_start(const struct tni_plan *plan, uint64_t now_ns)
+bool tni_plan_can_start(const struct tni_plan *plan, const void *place, uint64_t now_ns)
 {
     uint64_t gives_up_ns;
     for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
-        if (lane->gives_up_ns != 0 ||
-            (is_open(lane, now_ns) &&
-             (find_variant(plan, lane, now_ns, &gives_up_ns) != UINT32_MAX ||
-              gives_up_ns != 0)))
+        if (lane->signature->place == place &&
+            (lane->gives_up_ns != 0 ||
+             (is_open(lane, now_ns) &&
+              (find_variant(plan, lane, now_ns, &gives_up_ns) != UINT32_MAX ||
+               gives_up_ns != 0))))
             return true;
     return false;
 }

@@ -19,14 +19,20 @@ static int read_variants(const struct tni_plan *plan, const struct tni_kind_opti
         ret->pool_mask |= variant->pool_mask;
     }
     const struct tni_variant *first = &ret->variants[0];
+    ret->place = options->place;
     ret->is_batch = ret->variant_count == 1 && first->slot_count == 0 &&
                     (first->pool_mask >> TNI_THREADS & 1) == 0;
+    /* Elsewhere, tasks that share a grant may run at the same time: of memory, say, they would
+     * then take more than they were granted. */
+    if (ret->place != NULL)
+        ret->is_batch = ret->is_batch && first->pool_mask == 1u << TNI_CPU &&
+                        first->request.needs[0].amount == TNI_UNIT;
     return 0;
 }
 
 static bool is_same(const struct tni_signature *a, const struct tni_signature *b)
 {
-    if (a->variant_count != b->variant_count)
+    if (a->variant_count != b->variant_count || a->place != b->place)
         return false;
     for (uint32_t i = 0; i < a->variant_count; i++)
         if (!tni_request_is_same(&a->variants[i].request, &b->variants[i].request))
@@ -103,6 +109,7 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
     kind->signature = signature;
     kind->affinity_mask = affinity_mask;
     kind->attempts = options->attempts;
+    kind->take = options->take;
     for (uint32_t i = 0; i < options->variant_count; i++) {
         kind->run[i] = options->run[i];
         kind->mean_ns[i] = options->run_ns[i];

@@ -22,6 +22,7 @@ struct tni_signature {
     } variants[TNI_VARIANTS];
     uint32_t pool_mask;     /* of all variants */
     bool is_batch;          /* one variant, without slots: several tasks may run on one grant */
+    const void *place;      /* who runs the tasks; NULL: threads of the scheduler */
     struct tni_lane *lanes; /* owned */
     struct tni_signature *next;
 };
@@ -33,10 +34,10 @@ struct tn_kind {
     const struct tni_plan *plan; /* that it belongs to */
     char *name;                  /* owned */
     struct tni_signature *signature;
-    void (*run[TNI_VARIANTS])(void); /* the room above casts them */
-    uint64_t mean_ns[TNI_VARIANTS];  /* a moving average; 0: not known */
-    uint32_t affinity_mask;          /* pools */
-    uint32_t attempts;               /* how often a task may be started */
+    void (*run[TNI_VARIANTS])(void), (*take)(void); /* the room above casts them */
+    uint64_t mean_ns[TNI_VARIANTS];                 /* a moving average; 0: not known */
+    uint32_t affinity_mask;                         /* pools */
+    uint32_t attempts;                              /* how often a task may be started */
     struct tn_kind *next;
 };
 
@@ -183,6 +184,9 @@ struct tni_running {
     struct tni_slot_ref *slots; /* [the slots of the variant]; the caller's memory */
     uint64_t began_ns, ends_ns; /* ends_ns is what is expected; 0: not known */
     uint32_t held_mask;         /* pools; a task may give back its CPU early */
+    uint32_t count, left;       /* tasks that wait for their end elsewhere: at first, and now */
+    struct tn_kind *kind;       /* of all of them, if their time is learned; or NULL */
+    int32_t pid;                /* of the worker process; 0: this process */
     struct tni_running *prev, *next;
 };
 
@@ -198,8 +202,16 @@ struct tni_plan {
     uint64_t order_next;        /* the order of the next list, for TNI_ORDER_DEPTH */
     uint32_t ready_count;
     uint32_t ready_of_pool[TNI_POOLS];
-    _Atomic uint64_t best_key; /* of the tasks that are ready; UINT64_MAX: none is */
+    _Atomic uint64_t best_key; /* of the tasks that are ready for threads; UINT64_MAX: none */
     double busy[TNI_POOLS];    /* amount times ns that were in use */
+};
+
+/* Who takes tasks, and how many. */
+struct tni_taker {
+    const void *place; /* as in tni_signature */
+    uint64_t now_ns;
+    uint32_t most;     /* tasks of a signature with is_batch that may share the resources */
+    uint64_t batch_ns; /* how long they may take together */
 };
 
 /* What a user may set; zero is the default. */
@@ -221,8 +233,9 @@ struct tni_kind_options {
     uint32_t attempts;
     const char *requests[TNI_VARIANTS]; /* as tni_request_read() */
     uint64_t run_ns[TNI_VARIANTS];
-    void (*run[TNI_VARIANTS])(void);
+    void (*run[TNI_VARIANTS])(void), (*take)(void);
     const char *affinity; /* names of pools, parted by commas or spaces; NULL: none */
+    const void *place;    /* as in tni_signature */
 };
 int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *options,
                       struct tn_kind **ret_kind);
@@ -231,18 +244,18 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
 void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready);
 
 /**
- * Choose what runs next, and take its resources. The caller starts the tasks, in their order.
- * @param most   how many tasks of a signature with is_batch may share the resources
+ * Choose what runs next at a place, and take its resources. The caller starts the tasks, in
+ * their order.
  * @param ret    its `slots` is set by the caller, with room for slot_most
  * @return false: no task can begin now
  */
-bool tni_plan_next(struct tni_plan *plan, uint64_t now_ns, uint32_t most,
+bool tni_plan_next(struct tni_plan *plan, const struct tni_taker *taker,
                    struct tni_running *ret, struct tni_chain *ret_tasks);
 /**
- * Whether a thread should call tni_plan_next(): a task can begin now, or at tni_plan_retry_ns()
- * if nothing is given back before.
+ * Whether somebody should call tni_plan_next() for the place: a task can begin now, or at
+ * tni_plan_retry_ns() if nothing is given back before.
  */
-bool tni_plan_can_start(const struct tni_plan *plan, uint64_t now_ns);
+bool tni_plan_can_start(const struct tni_plan *plan, const void *place, uint64_t now_ns);
 /**
  * When to call tni_plan_next() again although nothing was given back: a task that waits for a
  * better slot or variant does not wait for ever. TNI_FOREVER: there is none.

@@ -60,7 +60,8 @@ void tni_ready_set_best(struct tni_plan *plan)
 {
     uint64_t best = UINT64_MAX;
     for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active)
-        best = TNI_MIN(best, tni_lane_head(lane)->key);
+        if (lane->signature->place == NULL)
+            best = TNI_MIN(best, tni_lane_head(lane)->key);
     atomic_store_explicit(&plan->best_key, best, memory_order_relaxed);
 }
 

@@ -25,6 +25,7 @@ enum {
 static _Thread_local struct tni_worker *current;
 
 struct tni_worker *tni_crew_current(void) { return current; }
+void tni_crew_set_current(struct tni_worker *worker) { current = worker; }
 
 /* ---- waking up --------------------------------------------------------------------------- */
 
@@ -93,9 +94,12 @@ static bool has_thread(const struct tn_sched *sched)
 
 int tni_crew_wake(struct tn_sched *sched)
 {
-    if (tni_sched_is_virtual(sched) || sched->coming_count > 0 ||
-        (sched->idle == NULL && !may_start(sched)) ||
-        !tni_plan_can_start(&sched->plan, tni_os_now_ns()))
+    if (tni_sched_is_virtual(sched))
+        return 0;
+    if (sched->places != NULL)
+        tni_places_wake(sched, tni_os_now_ns());
+    if (sched->coming_count > 0 || (sched->idle == NULL && !may_start(sched)) ||
+        !tni_plan_can_start(&sched->plan, NULL, tni_os_now_ns()))
         return 0;
     if (sched->idle != NULL) {
         wake_one(sched);
@@ -222,6 +226,7 @@ static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
     } else {
         pends = turn->is_handed_over = true;
         task->running = worker->running;
+        task->running->left = 1;
         worker->running = next;
         atomic_store_explicit(&task->state, TNI_TASK_PENDING, memory_order_relaxed);
         tni_plan_give_back(&sched->plan, task->running, TNI_BUILT_IN_MASK, tni_os_now_ns());
@@ -231,18 +236,10 @@ static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
     return pends;
 }
 
-/* A status that no task function should return, or one that is an error, as an error. */
 static int settle_status(struct turn *turn, struct tni_task *task, int status)
 {
     struct tn_sched *sched = turn->worker->sched;
-    if (status == TN_TASK_RETRY)
-        status = tni_fail(TN_ERR_CHILD_FAILED,
-                          "it asked to be run again %u times, and may run %u times",
-                          task->attempt, task->kind->attempts);
-    else if (status > 0)
-        status =
-            tni_fail(TN_ERR_INVALID,
-                     "its function returned %d, which is no TN_TASK_* and no TN_ERR_*", status);
+    status = tni_finish_status(task, status);
     if (status < 0) {
         tni_os_mutex_lock(&sched->lock);
         tni_finish_failure(tni_graph_of(task), task, status);
@@ -358,12 +355,14 @@ static bool take_turn(struct tni_worker *worker)
     struct tni_chain tasks = {0};
     struct tni_task *task;
     /* With a trace, each task has its own times. */
-    uint32_t most = sched->options.trace != NULL ? 1 : BATCH;
-    if (!tni_plan_next(&sched->plan, turn.started_ns, most, worker->running, &tasks))
+    const struct tni_taker taker = {.now_ns = turn.started_ns,
+                                    .most = sched->options.trace != NULL ? 1 : BATCH,
+                                    .batch_ns = TURN_NS};
+    if (!tni_plan_next(&sched->plan, &taker, worker->running, &tasks))
         return false;
     uint32_t variant = worker->running->variant;
     uint64_t mean_ns = tasks.first->kind->mean_ns[variant];
-    turn.is_batch = worker->running->signature->is_batch && most > 1;
+    turn.is_batch = worker->running->signature->is_batch && taker.most > 1;
     turn.is_short = turn.is_batch && mean_ns != 0 && mean_ns < SHORT_NS;
     turn.read_ns = turn.started_ns;
     turn.kind = tasks.first->kind;
@@ -413,8 +412,7 @@ static void leave_idle(struct tn_sched *sched, const struct tni_worker *worker)
     atomic_fetch_sub_explicit(&sched->idle_count, 1, memory_order_relaxed);
 }
 
-/* Call a hook of the program. Under the lock, which is released meanwhile. */
-static void call_hook(struct tn_sched *sched, void (*hook)(void *))
+void tni_crew_call_hook(struct tn_sched *sched, void (*hook)(void *))
 {
     if (hook == NULL)
         return;
@@ -463,7 +461,7 @@ static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
     worker->next_idle = sched->idle;
     sched->idle = worker;
     atomic_fetch_add_explicit(&sched->idle_count, 1, memory_order_relaxed);
-    call_hook(sched, sched->options.end_work);
+    tni_crew_call_hook(sched, sched->options.end_work);
     while (!worker->is_woken && status == 0 && !is_done(worker)) {
         uint64_t until_ns = TNI_MIN(deadline_ns, tni_plan_retry_ns(&sched->plan));
         if (until_ns != TNI_FOREVER && tni_os_now_ns() >= until_ns)
@@ -472,7 +470,7 @@ static int be_idle(struct tni_worker *worker, uint64_t deadline_ns)
     }
     leave_idle(sched, worker);
     call_guard(sched);
-    call_hook(sched, sched->options.begin_work);
+    tni_crew_call_hook(sched, sched->options.begin_work);
     arrive(worker);
     return status;
 }
@@ -485,12 +483,12 @@ static void run_thread(void *context)
     struct tn_sched *sched = worker->sched;
     current = worker;
     tni_os_mutex_lock(&sched->lock);
-    call_hook(sched, sched->options.begin_work);
+    tni_crew_call_hook(sched, sched->options.begin_work);
     arrive(worker);
     while (!sched->is_closing)
         if (!take_turn(worker))
             (void)be_idle(worker, TNI_FOREVER);
-    call_hook(sched, sched->options.end_work);
+    tni_crew_call_hook(sched, sched->options.end_work);
     tni_os_mutex_unlock(&sched->lock);
     current = NULL;
 }

@@ -25,6 +25,7 @@ struct tni_worker {
     bool has_seceded;
     bool is_woken;
     bool is_coming;               /* called, and not there yet */
+    bool is_place;                /* of a tni_place: it calls functions that must not wait */
     const struct tn_graph *helps; /* tn_graph_run() of this graph; NULL: a thread of the crew */
     tni_os_cond wake_up;
     struct tni_worker *next_idle;
@@ -36,6 +37,22 @@ struct tni_worker {
     struct tni_task *_Atomic waiting, *_Atomic readied;
     _Atomic uint32_t run_count; /* tasks that its turn has begun */
     uint32_t seen_count;        /* what run_count was when the guard looked last */
+};
+
+/* A pool whose workers run tasks, and the thread that uses the pool (place.c). */
+struct tni_place {
+    struct tni_worker worker; /* the thread, as those find it that the task functions call */
+    struct tn_pool *pool;     /* claimed; not owned */
+    struct tni_place *next;   /* of the scheduler */
+    uint32_t most;            /* short tasks that are taken at a time */
+    bool is_called;           /* to look for tasks */
+    bool is_full;             /* the pool takes no more jobs before it has given a result */
+    bool is_fetching;         /* it waits in the pool, where tni_pool_wake() calls it */
+    /* Only the thread uses these: */
+    struct tni_chain taken; /* tasks whose job was not given to the pool yet */
+    struct tni_task *given; /* tasks whose job was, the newest first, by `next` and `child` */
+    uint64_t newest;        /* the last job that was given */
+    uint64_t dropped;       /* jobs up to this one have no task: they failed with the pool */
 };
 
 /* A task that runs in virtual time. */
@@ -61,6 +78,7 @@ struct tn_sched {
     uint32_t thread_count, thread_most, coming_count;
     uint32_t seceded_count; /* tasks that run and gave back their CPU */
     bool is_closing;
+    struct tni_place *places;
     /* virtual time */
     uint64_t virtual_ns;
     struct tni_event *events; /* owned; a heap by ends_ns, [event_count] */
@@ -96,6 +114,15 @@ void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int
 /** Count tasks of a graph that ended, and wake up those that wait for the last. Under the lock.
  */
 void tni_finish_count(struct tn_graph *graph, uint32_t ended);
+/**
+ * End a task whose function has returned before. Under the lock. The caller wakes up a thread.
+ * @param task  its `running` is given back, once no task has it
+ */
+void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns);
+/** Take `running` from the task, and give it back, once no task has it. Under the lock. */
+void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
+/** The status with which a task ends if its function returned `status`, which is not 0. */
+int tni_finish_status(const struct tni_task *task, int status);
 /** Call the trace function. Not under the lock. */
 void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
                       const struct tni_running *running, int status, uint64_t ended_ns);
@@ -117,6 +144,9 @@ int tni_crew_help(struct tn_sched *sched, struct tn_graph *graph, uint64_t deadl
 void tni_crew_end(struct tn_sched *sched);
 /** The worker of this thread whose task runs; NULL: none. */
 struct tni_worker *tni_crew_current(void);
+void tni_crew_set_current(struct tni_worker *worker);
+/** Call a hook of the program, or NULL. Under the lock, which is released meanwhile. */
+void tni_crew_call_hook(struct tn_sched *sched, void (*hook)(void *));
 /** Give back the CPU of the task that this thread runs. Not under the lock. */
 void tni_crew_secede(struct tni_worker *worker);
 
@@ -140,6 +170,18 @@ void tni_worker_take_ready(struct tni_worker *worker, struct tni_chain *chain);
  * lock. @return whether there were any
  */
 bool tni_workers_look(struct tn_sched *sched);
+/** Call the threads of places where a task can begin. Under the lock. */
+void tni_places_wake(struct tn_sched *sched, uint64_t now_ns);
+
+/* ---- place.c ----------------------------------------------------------------------------- */
+
+/**
+ * Find the place of a pool, or make it. Not under the lock.
+ * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ */
+int tni_place_of(struct tn_sched *sched, struct tn_pool *pool, struct tni_place **ret_place);
+/** End the threads of all places. Not under the lock. */
+void tni_places_end(struct tn_sched *sched);
 
 /* ---- sleep.c ----------------------------------------------------------------------------- */
 

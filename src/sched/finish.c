@@ -32,6 +32,48 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended)
         }
 }
 
+void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)
+{
+    struct tni_running *running = task->running;
+    task->running = NULL;
+    if (--running->left > 0)
+        return;
+    if (running->kind != NULL)
+        tni_kind_learn(running->kind, running->variant, now_ns - running->began_ns,
+                       running->count);
+    tni_plan_end(&sched->plan, running, now_ns);
+    free(running);
+}
+
+void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns)
+{
+    struct tn_graph *graph = tni_graph_of(task);
+    struct tni_chain ready = {0};
+    uint32_t ended = 0;
+    struct tni_slot_ref place = tni_running_place(task->running);
+    if (status < 0)
+        tni_finish_failure(graph, task, status);
+    if (place.pool != TNI_NO_SLOT.pool)
+        tni_task_made_on(task, place);
+    tni_finish_running(graph->sched, task, now_ns);
+    tni_task_end(task, status, &ready, &ended);
+    tni_plan_push(&graph->sched->plan, &ready);
+    tni_finish_count(graph, ended);
+}
+
+int tni_finish_status(const struct tni_task *task, int status)
+{
+    if (status == TN_TASK_RETRY)
+        return tni_fail(TN_ERR_CHILD_FAILED,
+                        "it asked to be run again %u times, and may run %u times",
+                        task->attempt, task->kind->attempts);
+    if (status > 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "its function returned %d, which is no TN_TASK_* and no TN_ERR_*",
+                        status);
+    return status;
+}
+
 /* A text of all slots, ",4294967295" each, after a name of each resource. */
 static size_t text_bytes(const struct tn_sched *sched)
 {
@@ -74,7 +116,8 @@ void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
                                  .status = status,
                                  .began_ns = running->began_ns,
                                  .ended_ns = ended_ns,
-                                 .slots = print_slots(sched, running)};
+                                 .slots = print_slots(sched, running),
+                                 .pid = running->pid};
     sched->options.trace(&event, sched->options.trace_context);
 }
 

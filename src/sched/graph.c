@@ -144,7 +144,12 @@ static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline
         return status;
     struct tn_sched *sched = graph->sched;
     struct tni_worker *current = tni_crew_current();
-    if (current != NULL && current->sched == sched && deadline.ns > TN_NOW.ns)
+    bool is_in_task = current != NULL && current->sched == sched && deadline.ns > TN_NOW.ns;
+    if (is_in_task && current->is_place)
+        return tni_fail_plain(TN_ERR_INVALID,
+                              "the function of a task that runs in a worker "
+                              "process, and its `take`, cannot wait for a graph");
+    if (is_in_task)
         tni_crew_secede(current);
     tni_os_mutex_lock(&sched->lock);
     if (tni_sched_is_virtual(sched))

@@ -3,7 +3,7 @@
  * sched: runs tasks of graphs, in threads of this process or in virtual time.
  *
  * Nouns: scheduler, kind (here); graph (graph.c); task, call, slots of a task (task.c); worker
- * (worker.c); turn (crew.c); trace (finish.c); event (virtual.c).
+ * (worker.c); turn (crew.c); place (place.c); trace (finish.c); event (virtual.c).
  *
  * I1  One lock protects the plan, the workers and the graphs. Functions of the program (tasks,
  *     trace, hooks) are called without it.
@@ -89,6 +89,7 @@ tn_sched *tn_sched_close(tn_sched *sched)
         return NULL;
     while (sched->graphs != NULL)
         tn_graph_close(sched->graphs);
+    tni_places_end(sched);
     tni_crew_end(sched);
     if (sched->pid == tni_os_pid())
         tni_os_mutex_fini(&sched->lock);
@@ -119,6 +120,8 @@ int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_info)
     info.now_ns = tni_sched_now_ns(sched);
     info.ready = plan->ready_count;
     info.threads = sched->thread_count;
+    for (const struct tni_place *place = sched->places; place != NULL; place = place->next)
+        info.threads++;
     info.resource_count = plan->pools.count;
     for (const struct tni_running *r = plan->running.next; r != &plan->running; r = r->next)
         info.running++;
@@ -155,6 +158,7 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     enum { ATTEMPTS = 3, MOST_ATTEMPTS = 255 };
     tn_kind_options o = {0};
     struct tni_kind_options wanted = {0};
+    struct tni_place *place = NULL;
     int status = tni_sched_check(sched, "sched");
     if (status != 0)
         return status;
@@ -166,10 +170,16 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     if (status == 0 && o.attempts > MOST_ATTEMPTS)
         status = tni_fail(TN_ERR_INVALID, "tn_kind_options.attempts is %u: it is at most %d",
                           o.attempts, MOST_ATTEMPTS);
+    if (status == 0 && o.pool == NULL && o.take != NULL)
+        status = tni_fail_plain(TN_ERR_INVALID, "tn_kind_options.take is set without a pool");
+    if (status == 0 && o.pool != NULL && !tni_sched_is_virtual(sched))
+        status = tni_place_of(sched, o.pool, &place);
     if (status != 0)
         return status;
     wanted.name = o.name;
     wanted.affinity = o.affinity;
+    wanted.place = place;
+    wanted.take = (void (*)(void))o.take;
     wanted.attempts = o.attempts != 0 ? o.attempts : ATTEMPTS;
     tni_os_mutex_lock(&sched->lock);
     status = tni_plan_add_kind(&sched->plan, &wanted, ret_kind);

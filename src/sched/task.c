@@ -38,26 +38,6 @@ int tn_task_get_status(tn_graph *graph, uint64_t task, uint64_t *ret_cause)
                     cause == its->id ? "" : ", and this task depends on it");
 }
 
-/* End a task that pends. Under the lock. */
-static void end_pending(struct tn_graph *graph, struct tni_task *task, int status)
-{
-    struct tn_sched *sched = graph->sched;
-    struct tni_chain ready = {0};
-    uint32_t ended = 0;
-    struct tni_running *running = task->running;
-    task->running = NULL;
-    tni_plan_end(&sched->plan, running, tni_os_now_ns());
-    if (tni_running_place(running).pool != TNI_NO_SLOT.pool)
-        tni_task_made_on(task, tni_running_place(running));
-    free(running);
-    if (status < 0)
-        tni_finish_failure(graph, task, status);
-    tni_task_end(task, status, &ready, &ended);
-    tni_plan_push(&sched->plan, &ready);
-    (void)tni_crew_wake(sched);
-    tni_finish_count(graph, ended);
-}
-
 int tn_task_end(tn_graph *graph, uint64_t task, int status)
 {
     struct tni_task *its;
@@ -70,8 +50,9 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
     tni_os_mutex_lock(&graph->sched->lock);
     uint8_t state = atomic_load_explicit(&its->state, memory_order_relaxed);
     if (state == TNI_TASK_PENDING) {
-        end_pending(graph, its, status);
-    } else if (state == TNI_TASK_RUNNING && !its->is_ended_early) {
+        tni_finish_later(its, status, tni_os_now_ns());
+        (void)tni_crew_wake(graph->sched);
+    } else if (state == TNI_TASK_RUNNING && !its->is_ended_early && its->running == NULL) {
         its->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
         its->early_status = status;
         if (status < 0)
@@ -96,6 +77,8 @@ int tn_task_secede(void)
     struct tni_worker *worker = find_worker();
     if (worker == NULL)
         return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    if (worker->is_place)
+        return tni_fail_plain(TN_ERR_INVALID, "the task runs in a worker process");
     tni_crew_secede(worker);
     return 0;
 }

@@ -68,7 +68,8 @@ static int begin_tasks(struct tn_sched *sched)
         struct tni_running *running = prepare(sched);
         if (running == NULL)
             return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for one more running task");
-        if (!tni_plan_next(&sched->plan, sched->virtual_ns, 1, running, &tasks)) {
+        const struct tni_taker taker = {.now_ns = sched->virtual_ns, .most = 1};
+        if (!tni_plan_next(&sched->plan, &taker, running, &tasks)) {
             free(running);
             return 0;
         }

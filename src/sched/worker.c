@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker: the tasks that a worker has taken, or made ready, and does not run yet.
+ * worker: makes workers; and the tasks that a worker has taken, or made ready, and does not run
+ * yet.
  *
  * Two threads use its two lists. The worker adds and takes tasks, without the lock of the
  * scheduler. The guard (crew.c), with the lock, takes all tasks out if the worker makes no
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 
 #include "sched/crew.h"
+#include "spawn/spawn.h"
 
 int tni_worker_init(struct tn_sched *sched, struct tni_worker *worker)
 {
@@ -78,4 +80,18 @@ bool tni_workers_look(struct tn_sched *sched)
     bool is_found = tasks.first != NULL;
     tni_plan_push(&sched->plan, &tasks);
     return is_found;
+}
+
+void tni_places_wake(struct tn_sched *sched, uint64_t now_ns)
+{
+    for (struct tni_place *place = sched->places; place != NULL; place = place->next) {
+        if (place->is_called || place->is_full ||
+            !tni_plan_can_start(&sched->plan, place, now_ns))
+            continue;
+        place->is_called = true;
+        if (place->is_fetching)
+            tni_pool_wake(place->pool);
+        else
+            tni_os_cond_signal(&place->worker.wake_up);
+    }
 }

@@ -3,6 +3,7 @@
 #ifndef TNI_SPAWN_CHILD_H
 #define TNI_SPAWN_CHILD_H
 
+#include "reaper/reaper.h"
 #include "spawn/spawn.h"
 
 struct tn_process {

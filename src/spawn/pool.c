@@ -25,6 +25,8 @@
  * I7  A fork server that does not answer delays one call, for `patience_ns` or until the
  *     program's hook ends the wait. The pool asks it for no other worker before it has
  *     answered, and then waits twice as long, up to a limit, until a worker was started.
+ * I8  A WAKE message is pushed by the owner, and only while the pool is claimed. It is no
+ *     result, so it takes no room that a result needs: the queue of results has room for more.
  * Callers: the user. If the owner dies, its workers end (child.c, I3), and the reaper gives
  * back its queues, the board and the messages in them. The death of a worker: see
  * pool_worker.c.
@@ -139,8 +141,8 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
     }
 }
 
-int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
-                   tn_deadline deadline, uint64_t *ret_job)
+static int submit(struct tn_pool *pool, const tn_message *message, uint32_t flags,
+                  uint64_t deadline_ns, struct tni_job **ret_job)
 {
     tn_message m;
     int status = tni_pool_check(pool);
@@ -149,7 +151,7 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
     if (status == 0)
         status = tend_if_due(pool);
     while (status == 0 && pool->table.under_way >= pool->limit) /* I1 */
-        if ((status = receive(pool, deadline.ns)) == TN_ERR_TIMED_OUT)
+        if ((status = receive(pool, deadline_ns)) == TN_ERR_TIMED_OUT)
             return tni_fail_plain(
                 TN_ERR_TIMED_OUT,
                 "the pool is full: as many jobs are under way as its capacity "
@@ -159,12 +161,31 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
     if (status == 0)
         status = tni_jobs_reserve(&pool->table);
     if (status == 0)
-        status = push_job(pool, &m, flags, deadline.ns);
+        status = push_job(pool, &m, flags, deadline_ns);
+    if (status == 0)
+        *ret_job = tni_jobs_add(&pool->table);
+    return status;
+}
+
+int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
+                   tn_deadline deadline, uint64_t *ret_job)
+{
+    struct tni_job *job;
+    int status = submit(pool, message, flags, deadline.ns, &job);
+    if (status == 0 && ret_job != NULL)
+        *ret_job = job->id;
+    return status;
+}
+
+int tni_pool_give(struct tn_pool *pool, const tn_message *message, void *context,
+                  uint64_t *ret_job)
+{
+    struct tni_job *job;
+    int status = submit(pool, message, 0, TN_NOW.ns, &job);
     if (status != 0)
         return status;
-    uint64_t id = tni_jobs_add(&pool->table)->id;
-    if (ret_job != NULL)
-        *ret_job = id;
+    job->context = context;
+    *ret_job = job->id;
     return 0;
 }
 
@@ -205,20 +226,18 @@ static int check_result(const tn_pool_result *result)
     return status;
 }
 
-int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_result *ret_result)
+/* Wait until the job, or any, has a result. */
+static int find_done(struct tn_pool *pool, uint64_t id, uint64_t deadline_ns,
+                     struct tni_job **ret_job)
 {
-    int status = tni_pool_check(pool);
-    if (status == 0)
-        status = check_result(ret_result);
-    if (status != 0)
-        return status;
+    int status;
     if (tend_if_due(pool) != 0 && (status = tni_pool_check(pool)) != 0)
         return status; /* other errors do not keep a result from being fetched */
     for (;;) {
         struct tni_job *job =
             id == TN_POOL_ANY_JOB ? pool->table.first : tni_jobs_find(&pool->table, id);
         if (job != NULL && job->is_done) {
-            hand_over(pool, job, ret_result);
+            *ret_job = job;
             return 0;
         }
         if (id != TN_POOL_ANY_JOB && job == NULL && !pool->is_over)
@@ -226,9 +245,39 @@ int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_resu
                             "no job %" PRIu64 " is under way, or its result was fetched", id);
         if (pool->table.under_way == 0)
             return fail_nothing(pool);
-        if ((status = receive(pool, deadline.ns)) != 0)
+        if (pool->is_woken)
+            return tni_fail_plain(TN_ERR_TIMED_OUT, "the wait for a result was ended");
+        if ((status = receive(pool, deadline_ns)) != 0)
             return status;
     }
+}
+
+int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_result *ret_result)
+{
+    struct tni_job *job;
+    int status = tni_pool_check(pool);
+    if (status == 0)
+        status = check_result(ret_result);
+    if (status == 0)
+        status = find_done(pool, id, deadline.ns, &job);
+    if (status == 0)
+        hand_over(pool, job, ret_result);
+    return status;
+}
+
+int tni_pool_take(struct tn_pool *pool, tn_deadline deadline, tn_pool_result *ret_result,
+                  void **ret_context)
+{
+    struct tni_job *job;
+    int status = tni_pool_check(pool);
+    if (status == 0)
+        status = find_done(pool, TN_POOL_ANY_JOB, deadline.ns, &job);
+    pool->is_woken = false;
+    if (status != 0)
+        return status;
+    *ret_context = job->context;
+    hand_over(pool, job, ret_result);
+    return 0;
 }
 
 void tn_pool_result_fini(tn_pool_result *result)
@@ -239,6 +288,36 @@ void tn_pool_result_fini(tn_pool_result *result)
     size_t struct_size = TNI_MIN(result->struct_size, sizeof *result);
     memset((char *)result + sizeof struct_size, 0, struct_size - sizeof struct_size);
 }
+
+/* ---- for the thread of a scheduler (spawn.h) --------------------------------------------- */
+
+int tni_pool_claim(struct tn_pool *pool)
+{
+    int status = tni_pool_check(pool);
+    if (status == 0 && pool->is_claimed)
+        status = tni_fail_plain(TN_ERR_INVALID, "another scheduler uses the pool");
+    if (status == 0)
+        status = tn_queue_attach(pool->results, TN_PRODUCER);
+    pool->is_claimed |= status == 0;
+    return status;
+}
+
+void tni_pool_release(struct tn_pool *pool) { pool->is_claimed = false; }
+
+void tni_pool_wake(struct tn_pool *pool)
+{
+    const struct tni_pool_result_head head = {.pid = pool->owner_pid, .kind = TNI_POOL_WAKE};
+    const tn_message m = {.bytes = &head, .size_bytes = sizeof head};
+    /* If the queue is full, there are results, and the thread does not wait. */
+    (void)!tn_queue_push(pool->results, &m, 0, TN_NOW);
+}
+
+uint32_t tni_pool_room(const struct tn_pool *pool)
+{
+    return pool->limit - (uint32_t)TNI_MIN(pool->table.under_way, pool->limit);
+}
+
+uint32_t tni_pool_worker_count(const struct tn_pool *pool) { return pool->worker_count; }
 
 /* ---- ending ------------------------------------------------------------------------------ */
 

@@ -37,9 +37,10 @@ struct tni_pool_job_head {
 
 /*
  * This head stands before the bytes of a result; the bytes of the detail follow the result.
- * UNREAD: the message of a job was lost, so the worker does not know the id of the job.
+ * UNREAD: the message of a job was lost, so the worker does not know the id of the job. WAKE:
+ * not a result; another thread of the owner ends the wait for results.
  */
-enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2, TNI_POOL_UNREAD = 3 };
+enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2, TNI_POOL_UNREAD = 3, TNI_POOL_WAKE = 4 };
 struct tni_pool_result_head {
     uint64_t job;
     int32_t status;
@@ -69,6 +70,7 @@ struct tni_job {
     bool is_done, is_detached;   /* is_detached: no bytes of the message are in shared memory */
     int32_t status, pid;
     uint32_t worker, attempt;
+    void *context;      /* of tni_pool_give() */
     tn_message message; /* owned */
     char *detail;       /* owned; NULL: none */
     tn_process_status death;
@@ -123,6 +125,7 @@ struct tn_pool {
     uint8_t *out; /* the bytes of the job that is submitted now */
     size_t out_bytes;
     bool is_ended, is_over;
+    bool is_claimed, is_woken; /* spawn.h */
     bool
         may_have_lost; /* a message that could not be read, or a worker that may have had one */
     uint64_t given_up, restarts;

@@ -70,6 +70,7 @@ static void file_result(struct tn_pool *pool, tn_message *m, int lost)
     struct tni_pool_result_head head = {.kind = TNI_POOL_UNREAD};
     struct tni_job *job = split(m, &head) ? tni_jobs_find(&pool->table, head.job) : NULL;
     pool->may_have_lost |= head.kind == TNI_POOL_UNREAD;
+    pool->is_woken |= head.kind == TNI_POOL_WAKE && pool->is_claimed;
     if (job == NULL || job->is_done) {
         tn_message_fini(m);
         return;

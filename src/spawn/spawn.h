@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * spawn: starts child processes that are members of a domain, and manages groups of them, fork
- * servers and pools. All its calls are public; the room above includes this header.
+ * servers and pools. Its calls are public, but for those below.
  */
 #ifndef TNI_SPAWN_H
 #define TNI_SPAWN_H
@@ -9,6 +9,33 @@
 #include <tenon/pool.h>
 #include <tenon/process.h>
 
-#include "reaper/reaper.h"
+/*
+ * For a thread that keeps a pool busy and has other things to do, the scheduler's. Between
+ * tni_pool_claim() and tni_pool_release() only that thread uses the pool, but for
+ * tni_pool_wake().
+ */
+
+/*
+ * A thread that keeps a pool busy, and has other things to do: the scheduler's. Only it uses
+ * the pool between tni_pool_claim() and tni_pool_release(), but for tni_pool_wake().
+ */
+
+/** @return 0; TN_ERR_INVALID: the pool is claimed already, or of another process; TN_ERR_... */
+int tni_pool_claim(struct tn_pool *pool);
+void tni_pool_release(struct tn_pool *pool);
+/**
+ * As tn_pool_submit(), without waiting.
+ * @param context  tni_pool_take() returns it with the result
+ */
+int tni_pool_give(struct tn_pool *pool, const tn_message *message, void *context,
+                  uint64_t *ret_job);
+/** As tn_pool_fetch() of any job. TN_ERR_TIMED_OUT also if tni_pool_wake() was called. */
+int tni_pool_take(struct tn_pool *pool, tn_deadline deadline, tn_pool_result *ret_result,
+                  void **ret_context);
+/** Let a call of tni_pool_take() return, the next one if there is none. Threads: any. */
+void tni_pool_wake(struct tn_pool *pool);
+/** How many more jobs tni_pool_give() takes. */
+uint32_t tni_pool_room(const struct tn_pool *pool);
+uint32_t tni_pool_worker_count(const struct tn_pool *pool);
 
 #endif

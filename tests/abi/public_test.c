@@ -325,7 +325,7 @@ TN_TEST(tn_peer_stays_as_it_is)
 
 TN_TEST(tn_task_event_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_task_event), 56);
+    assert_int_equal(sizeof(tn_task_event), 64);
     PIN(tn_task_event, graph, 0);
     PIN(tn_task_event, task, 8);
     PIN(tn_task_event, kind, 16);
@@ -334,6 +334,7 @@ TN_TEST(tn_task_event_stays_as_it_is)
     PIN(tn_task_event, began_ns, 32);
     PIN(tn_task_event, ended_ns, 40);
     PIN(tn_task_event, slots, 48);
+    PIN(tn_task_event, pid, 56);
 }
 
 TN_TEST(tn_sched_options_stays_as_it_is)
@@ -376,12 +377,13 @@ TN_TEST(tn_sched_info_stays_as_it_is)
 
 TN_TEST(tn_task_call_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_task_call), 32);
+    assert_int_equal(sizeof(tn_task_call), 40);
     PIN(tn_task_call, graph, 0);
     PIN(tn_task_call, task, 8);
     PIN(tn_task_call, context, 16);
     PIN(tn_task_call, attempt, 24);
     PIN(tn_task_call, variant, 28);
+    PIN(tn_task_call, job, 32);
 }
 
 TN_TEST(tn_variant_stays_as_it_is)
@@ -394,13 +396,15 @@ TN_TEST(tn_variant_stays_as_it_is)
 
 TN_TEST(tn_kind_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_kind_options), 40);
+    assert_int_equal(sizeof(tn_kind_options), 56);
     PIN(tn_kind_options, struct_size, 0);
     PIN(tn_kind_options, name, 8);
     PIN(tn_kind_options, variants, 16);
     PIN(tn_kind_options, variant_count, 24);
     PIN(tn_kind_options, attempts, 28);
     PIN(tn_kind_options, affinity, 32);
+    PIN(tn_kind_options, pool, 40);
+    PIN(tn_kind_options, take, 48);
 }
 
 TN_TEST(tn_task_stays_as_it_is)

@@ -1408,6 +1408,8 @@ pub struct tn_task_event {
     pub began_ns: u64,
     pub ended_ns: u64,
     pub slots: *const ::std::os::raw::c_char,
+    pub pid: i32,
+    pub reserved: u32,
 }
 impl Default for tn_task_event {
     fn default() -> Self {
@@ -1493,6 +1495,7 @@ pub struct tn_task_call {
     pub context: *mut ::std::os::raw::c_void,
     pub attempt: u32,
     pub variant: u32,
+    pub job: *mut tn_message,
 }
 impl Default for tn_task_call {
     fn default() -> Self {
@@ -1505,6 +1508,12 @@ impl Default for tn_task_call {
 }
 pub type tn_task_fn =
     ::std::option::Option<unsafe extern "C" fn(call: *const tn_task_call) -> ::std::os::raw::c_int>;
+pub type tn_task_take_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        call: *const tn_task_call,
+        result: *mut tn_pool_result,
+    ) -> ::std::os::raw::c_int,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_variant {
@@ -1532,6 +1541,8 @@ pub struct tn_kind_options {
     pub variant_count: u32,
     pub attempts: u32,
     pub affinity: *const ::std::os::raw::c_char,
+    pub pool: *mut tn_pool,
+    pub take: tn_task_take_fn,
 }
 impl Default for tn_kind_options {
     fn default() -> Self {

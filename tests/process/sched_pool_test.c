@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks that run in the worker processes of a pool. */
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/tensor.h"
+#include "process/pool_world.h"
+
+/* What a task sends, and what it got back. */
+struct deed {
+    struct pool_order order;
+    tn_tensor *tensor;  /* sent; borrowed */
+    tn_tensor *made;    /* taken; owned */
+    struct deed *input; /* whose `made` is sent; NULL: none */
+    int32_t number;     /* of the result */
+    int32_t pid;
+    uint32_t fills, takes;
+    int take_status;
+    uint32_t slot;
+    struct deed *waits_for; /* a graph waits for in `fill`: what that call said */
+    int wait_status;
+};
+
+static tn_sched *sched;
+static tn_graph *graph;
+
+static int fill(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    deed->fills++;
+    if (deed->input != NULL)
+        deed->tensor = deed->input->made;
+    (void)!tn_resource_id("GPU", &deed->slot, 1);
+    call->job->bytes = &deed->order;
+    call->job->size_bytes = sizeof deed->order;
+    call->job->tensors = &deed->tensor;
+    call->job->tensor_count = deed->tensor != NULL;
+    return TN_TASK_DONE;
+}
+
+static _Atomic int32_t last_pid;
+
+static int take(const tn_task_call *call, tn_pool_result *result)
+{
+    struct deed *deed = call->context;
+    deed->takes++;
+    deed->pid = result->pid;
+    last_pid = result->pid;
+    if (result->message.size_bytes == sizeof deed->number)
+        memcpy(&deed->number, result->message.bytes, sizeof deed->number);
+    if (result->message.tensor_count == 1) {
+        deed->made = result->message.tensors[0];
+        result->message.tensors[0] = NULL;
+    }
+    return deed->take_status;
+}
+
+static void open_sched(const char *resources)
+{
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = resources), &sched));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+}
+
+static int make_kind(tn_pool *pool, tn_task_fn *run, const char *request, tn_kind **ret_kind)
+{
+    const tn_variant variant = {.run = run, .request = request};
+    return tn_kind_create(sched,
+                          TN_OPTIONS(tn_kind_options, .name = "deed", .variants = &variant,
+                                     .variant_count = 1, .pool = pool, .take = take),
+                          ret_kind);
+}
+
+static tn_kind *kind_of(struct pool_world *w, const char *request)
+{
+    tn_kind *kind;
+    TN_CHECK_OK(make_kind(w->pool, fill, request, &kind));
+    return kind;
+}
+
+/* @param input  a task of the graph, or UINT64_MAX */
+static uint64_t add(tn_kind *kind, struct deed *deed, uint64_t input)
+{
+    const tn_task task = {.kind = kind, .context = deed};
+    const uint64_t ends[] = {input != UINT64_MAX};
+    uint64_t first;
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                        .input_ends = ends, .inputs = &input),
+                             &first));
+    return first;
+}
+
+static int wait_for_all(void) { return tn_graph_wait(graph, tnt_deadline(30000)); }
+
+static void close_all(struct pool_world *w)
+{
+    sched = tn_sched_close(sched);
+    pool_close_world(w);
+}
+
+TN_TEST(by_every_method_tasks_run_in_the_workers)
+{
+    enum { TASKS = 300 };
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        struct pool_world w = pool_open_by(method, 2);
+        static struct deed deeds[TASKS];
+        open_sched("CPU=2");
+        tn_kind *kind = kind_of(&w, NULL);
+        for (int32_t i = 0; i < TASKS; i++) {
+            deeds[i] = (struct deed){.order = {ADD_ONE, i}};
+            add(kind, &deeds[i], i % 3 == 0 ? UINT64_MAX : (uint64_t)i - 1);
+        }
+        TN_CHECK_OK(wait_for_all());
+        for (int32_t i = 0; i < TASKS; i++) {
+            assert_int_equal(deeds[i].number, i + 1);
+            assert_int_equal(deeds[i].takes, 1);
+            assert_int_not_equal(deeds[i].pid, getpid());
+        }
+        close_all(&w);
+    }
+}
+
+TN_TEST(a_result_goes_on_to_the_next_worker_without_a_copy)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed make = {.order = {MAKE_TENSOR, 21}}, twice = {.order = {DOUBLE_TENSOR, 0}},
+                again = twice;
+    twice.input = &make;
+    again.input = &twice;
+    add(kind, &again, add(kind, &twice, add(kind, &make, UINT64_MAX)));
+    TN_CHECK_OK(wait_for_all());
+    assert_true(tn_tensor_same_storage(make.made, twice.made));
+    assert_true(tn_tensor_same_storage(make.made, again.made));
+    assert_int_equal(((int32_t *)tn_tensor_data(again.made))[999], 21);
+    tn_tensor_unref(make.made);
+    tn_tensor_unref(twice.made);
+    tn_tensor_unref(again.made);
+    close_all(&w);
+}
+
+TN_TEST(the_task_of_a_killed_worker_runs_again)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2");
+    struct deed deed = {.order = {KILL_ITSELF, 2}};
+    add(kind_of(&w, NULL), &deed, UINT64_MAX);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(deed.number, 3); /* the third attempt */
+    assert_int_equal(deed.takes, 1);
+    close_all(&w);
+}
+
+TN_TEST(every_task_has_one_result_while_workers_are_killed)
+{
+    enum { TASKS = 20000, LEAST_KILLS = 5 };
+    static struct deed deeds[TASKS];
+    tn_pool_options options = pool_options(2);
+    options.attempts = 100;
+    struct pool_world w = pool_open_world(options);
+    int kills = 0, status;
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, NULL);
+    for (int32_t i = 0; i < TASKS; i++) {
+        deeds[i] = (struct deed){.order = {ADD_ONE, i}};
+        add(kind, &deeds[i], i % 10 == 0 ? UINT64_MAX : (uint64_t)i - 1);
+    }
+    while ((status = tn_graph_wait(graph, tnt_deadline(2))) == TN_ERR_TIMED_OUT)
+        if (last_pid != 0)
+            kills += kill(last_pid, SIGKILL) == 0; /* its number is not another's so soon */
+    assert_int_equal(status, 0);
+    assert_true(kills >= LEAST_KILLS);
+    for (int32_t i = 0; i < TASKS; i++) {
+        assert_int_equal(deeds[i].number, i + 1);
+        assert_int_equal(deeds[i].takes, 1);
+    }
+    last_pid = 0;
+    close_all(&w);
+}
+
+TN_TEST(a_task_that_kills_its_workers_fails_and_names_them)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed deadly = {.order = {KILL_ITSELF, 1000}}, after = {.order = {ADD_ONE, 1}},
+                other = {.order = {ADD_ONE, 1}};
+    uint64_t cause, first = add(kind, &deadly, UINT64_MAX), second = add(kind, &after, first);
+    assert_int_equal(wait_for_all(), TN_ERR_CHILD_FAILED);
+    pool_expect_detail(tn_error_detail(), "task 0 (deed)");
+    pool_expect_detail(tn_error_detail(), "was started 3 times, and each worker ended");
+    assert_int_equal(tn_task_get_status(graph, second, &cause), TN_ERR_CHILD_FAILED);
+    assert_int_equal(cause, first);
+    assert_int_equal(after.fills, 0);
+    add(kind, &other, UINT64_MAX); /* the scheduler and the pool go on */
+    assert_int_equal(wait_for_all(), TN_ERR_CHILD_FAILED);
+    assert_int_equal(other.number, 2);
+    close_all(&w);
+}
+
+TN_TEST(a_status_of_the_job_function_ends_the_task)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed failing = {.order = {FAIL_SAYING, 0}}, retried = {.order = {FAIL, 2}},
+                pending = {.order = {FAIL, TN_TASK_PENDING}};
+    uint64_t cause, first = add(kind, &failing, UINT64_MAX);
+    assert_int_equal(wait_for_all(), TN_ERR_INVALID);
+    pool_expect_detail(tn_error_detail(), "NULL");
+    assert_int_equal(tn_task_get_status(graph, first, &cause), TN_ERR_INVALID);
+    uint64_t second = add(kind, &retried, UINT64_MAX);
+    uint64_t third = add(kind, &pending, UINT64_MAX);
+    (void)!wait_for_all();
+    assert_int_equal(tn_task_get_status(graph, second, &cause), TN_ERR_CHILD_FAILED);
+    assert_int_equal(retried.fills, 3); /* TN_TASK_RETRY, three times */
+    assert_int_equal(tn_task_get_status(graph, third, &cause), TN_ERR_INVALID);
+    assert_int_equal(failing.takes + retried.takes + pending.takes, 0);
+    close_all(&w);
+}
+
+TN_TEST(what_take_returns_ends_the_task)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed failing = {.order = {ADD_ONE, 0}, .take_status = TN_ERR_DENIED},
+                retried = {.order = {ADD_ONE, 0}, .take_status = TN_TASK_RETRY};
+    uint64_t cause, first = add(kind, &failing, UINT64_MAX),
+                    second = add(kind, &retried, UINT64_MAX);
+    assert_true(wait_for_all() < 0);
+    assert_int_equal(tn_task_get_status(graph, first, &cause), TN_ERR_DENIED);
+    assert_int_equal(tn_task_get_status(graph, second, &cause), TN_ERR_CHILD_FAILED);
+    assert_int_equal(failing.takes, 1);
+    assert_int_equal(retried.takes, 3);
+    close_all(&w);
+}
+
+static _Atomic uint32_t counted;
+static int count(const tn_task_call *call)
+{
+    (void)call;
+    atomic_fetch_add(&counted, 1);
+    return TN_TASK_DONE;
+}
+
+TN_TEST(workers_and_threads_share_the_resources)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, "CPU=2"), *local;
+    const tn_variant variant = {.run = count};
+    struct deed slow = {.order = {WAIT, 0}};
+    TN_CHECK_OK(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &local));
+    add(kind, &slow, UINT64_MAX);
+    tn_graph_info info = {.struct_size = sizeof info};
+    do
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    while (info.running == 0);
+    counted = 0;
+    add(local, NULL, UINT64_MAX);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(50)), TN_ERR_TIMED_OUT);
+    assert_int_equal(counted, 0); /* the worker has both CPUs */
+    TN_CHECK_OK(tn_event_set(w.go));
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(counted, 1);
+    close_all(&w);
+}
+
+TN_TEST(short_tasks_that_share_no_cpu_alone_are_sent_one_by_one)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2 MEM=1");
+    tn_kind *kind = kind_of(&w, "CPU=1 MEM=1");
+    static struct deed quick[200], slow[2];
+    for (int32_t i = 0; i < 200; i++) { /* so that they are known to be short */
+        quick[i] = (struct deed){.order = {ADD_ONE, i}};
+        add(kind, &quick[i], UINT64_MAX);
+    }
+    TN_CHECK_OK(wait_for_all());
+    slow[0] = slow[1] = (struct deed){.order = {WAIT, 0}};
+    const tn_task tasks[] = {{.kind = kind, .context = &slow[0]},
+                             {.kind = kind, .context = &slow[1]}};
+    TN_CHECK_OK(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 2), NULL));
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(50)), TN_ERR_TIMED_OUT);
+    assert_int_equal(slow[0].fills + slow[1].fills, 1); /* there is MEM for one */
+    TN_CHECK_OK(tn_event_set(w.go));
+    TN_CHECK_OK(wait_for_all());
+    close_all(&w);
+}
+
+/* While one worker is busy for long, the thread that waits for its result takes new tasks. */
+TN_TEST(a_task_that_comes_later_does_not_wait_for_a_result)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed slow = {.order = {WAIT, 0}};
+    add(kind, &slow, UINT64_MAX);
+    for (int32_t i = 0; i < 5; i++) {
+        /* Usually, the thread waits when the task comes. */
+        assert_int_equal(tn_graph_wait(graph, tnt_deadline(5)), TN_ERR_TIMED_OUT);
+        struct deed quick = {.order = {ADD_ONE, i}};
+        uint64_t cause, task = add(kind, &quick, UINT64_MAX), until = tnt_until_ns(10000);
+        while (tn_task_get_status(graph, task, &cause) == TN_ERR_TIMED_OUT)
+            assert_true(tnt_until_ns(0) < until);
+        assert_int_equal(quick.number, i + 1);
+    }
+    TN_CHECK_OK(tn_event_set(w.go));
+    TN_CHECK_OK(wait_for_all());
+    close_all(&w);
+}
+
+TN_TEST(a_task_knows_its_slots_where_its_job_is_made)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    open_sched("CPU=2 GPU=(7)");
+    tn_kind *kind = kind_of(&w, "GPU=1");
+    struct deed deeds[10];
+    for (int32_t i = 0; i < 10; i++) {
+        deeds[i] = (struct deed){.order = {ADD_ONE, i}};
+        add(kind, &deeds[i], UINT64_MAX);
+    }
+    TN_CHECK_OK(wait_for_all());
+    for (int32_t i = 0; i < 10; i++)
+        assert_int_equal(deeds[i].slot, 7);
+    close_all(&w);
+}
+
+TN_TEST(a_cancelled_graph_sends_no_more_jobs)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, "CPU=1");
+    struct deed slow = {.order = {WAIT, 0}}, later = {.order = {ADD_ONE, 0}};
+    add(kind, &slow, UINT64_MAX);
+    tn_graph_info info = {.struct_size = sizeof info};
+    do
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    while (info.running == 0);
+    add(kind, &later, UINT64_MAX);
+    TN_CHECK_OK(tn_graph_cancel(graph));
+    TN_CHECK_OK(tn_event_set(w.go));
+    assert_int_equal(wait_for_all(), TN_ERR_INTERRUPTED);
+    assert_int_equal(slow.takes, 1);
+    assert_int_equal(later.takes, 0);
+    close_all(&w);
+}
+
+TN_TEST(many_tensors_go_through_a_small_domain)
+{
+    enum { TASKS = 200, BYTES = 200000 };
+    tn_pool_options options = pool_options(2);
+    struct pool_world w = pool_open_world_in(pool_open_domain_of(4 << 20), options);
+    static struct deed deeds[TASKS];
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, NULL);
+    for (int32_t i = 0; i < TASKS; i++) {
+        deeds[i] = (struct deed){.order = {SEND_MUCH, BYTES}};
+        add(kind, &deeds[i], UINT64_MAX);
+    }
+    TN_CHECK_OK(wait_for_all());
+    for (int32_t i = 0; i < TASKS; i++)
+        assert_int_equal(deeds[i].takes, 1);
+    close_all(&w);
+}
+
+TN_TEST(a_pool_without_workers_fails_its_tasks)
+{
+    struct pool_world w = {.domain = pool_open_domain()};
+    const char *const argv[] = {"/bin/false", NULL};
+    tn_pool_options options = pool_options(2);
+    options.start = TN_START_SPAWN;
+    options.argv = argv;
+    options.capacity = 4;
+    w = pool_open_world_in(w.domain, options);
+    static struct deed deeds[20];
+    open_sched("CPU=2");
+    tn_kind *kind = kind_of(&w, NULL);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 20; i++)
+            add(kind, &deeds[i], UINT64_MAX);
+        assert_int_equal(wait_for_all(), TN_ERR_CHILD_FAILED);
+    }
+    close_all(&w);
+}
+
+static int wait_in_fill(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    deed->wait_status = tn_graph_wait(graph, tnt_deadline(1000));
+    assert_int_equal(tn_task_secede(), TN_ERR_INVALID);
+    return fill(call);
+}
+
+TN_TEST(the_function_of_a_task_cannot_wait_for_a_graph)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind;
+    struct deed deed = {.order = {ADD_ONE, 0}};
+    TN_CHECK_OK(make_kind(w.pool, wait_in_fill, NULL, &kind));
+    add(kind, &deed, UINT64_MAX);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(deed.wait_status, TN_ERR_INVALID);
+    assert_int_equal(deed.number, 1);
+    close_all(&w);
+}
+
+static int pend(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    deed->wait_status = tn_task_end(call->graph, call->task, 0);
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_task_of_a_pool_cannot_pend)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind;
+    struct deed deed = {.order = {ADD_ONE, 0}};
+    TN_CHECK_OK(make_kind(w.pool, pend, NULL, &kind));
+    add(kind, &deed, UINT64_MAX);
+    assert_int_equal(wait_for_all(), TN_ERR_INVALID);
+    pool_expect_detail(tn_error_detail(), "the kind has a pool");
+    assert_int_equal(deed.wait_status, TN_ERR_INVALID);
+    close_all(&w);
+}
+
+TN_TEST(a_pool_belongs_to_one_scheduler)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    tn_sched *other;
+    tn_kind *kind;
+    open_sched("CPU=1");
+    kind_of(&w, NULL);
+    kind_of(&w, "CPU=1");
+    tn_sched *first = sched;
+    TN_CHECK_OK(tn_sched_create(NULL, &other));
+    sched = other;
+    assert_int_equal(make_kind(w.pool, fill, NULL, &kind), TN_ERR_INVALID);
+    tn_sched_close(first);
+    TN_CHECK_OK(make_kind(w.pool, fill, NULL, &kind)); /* it was given back */
+    assert_int_equal(make_kind(NULL, fill, NULL, &kind), TN_ERR_INVALID); /* `take` alone */
+    close_all(&w);
+}
+
+/* ---- traces ------------------------------------------------------------------------------ */
+
+static _Atomic int32_t traced_pid;
+static void trace(const tn_task_event *event, void *context)
+{
+    (void)context;
+    traced_pid = event->pid;
+}
+
+TN_TEST(a_trace_names_the_worker)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    TN_CHECK_OK(tn_sched_create(
+        TN_OPTIONS(tn_sched_options, .resources = "CPU=1", .trace = trace), &sched));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    struct deed deed = {.order = {ADD_ONE, 0}};
+    add(kind_of(&w, NULL), &deed, UINT64_MAX);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(traced_pid, deed.pid);
+    assert_int_equal(deed.pid, tnt_worker_pid(w.pool, 0));
+    close_all(&w);
+}
