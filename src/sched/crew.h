@@ -49,6 +49,7 @@ struct tni_place {
     bool is_full;             /* the pool takes no more jobs before it has given a result */
     bool is_fetching;         /* it waits in the pool, where tni_pool_wake() calls it */
     /* Only the thread uses these: */
+    bool is_short;          /* there was no memory: it tries again soon */
     struct tni_chain taken; /* tasks whose job was not given to the pool yet */
     struct tni_task *given; /* tasks whose job was, the newest first, by `next` and `child` */
     uint64_t newest;        /* the last job that was given */

@@ -171,14 +171,17 @@ static void take_tasks(struct tni_place *place)
     /* A pool that has failed may have no room. It says so when it gets a job. */
     if (place->given == NULL)
         room = TNI_MAX(room, 1);
-    place->is_called = false;
+    place->is_called = place->is_short = false;
     for (; room > 0; room -= TNI_MIN(room, place->taken.last->running->count)) {
         struct tni_chain tasks = {0};
         const struct tni_taker taker = {.place = place,
                                         .now_ns = tni_os_now_ns(),
                                         .most = TNI_MIN(place->most, room),
                                         .batch_ns = BATCH_NS};
-        if (*spare == NULL && (*spare = tni_running_create(sched)) == NULL)
+        if (*spare == NULL)
+            *spare = tni_running_create(sched);
+        place->is_short = *spare == NULL;
+        if (place->is_short)
             break;
         if (!tni_plan_next(&sched->plan, &taker, *spare, &tasks))
             break;
@@ -227,7 +230,9 @@ static void give_jobs(struct tni_place *place)
 static bool settle(struct tni_place *place, int status, tn_pool_result *result, void *context)
 {
     struct tni_task *task = context;
-    if (status == TN_ERR_TIMED_OUT)
+    if (status == TN_ERR_NO_MEMORY)
+        place->is_short = true; /* the result is still there */
+    if (status == TN_ERR_TIMED_OUT || status == TN_ERR_NO_MEMORY)
         return false;
     if (status != 0) {
         fail_given(place, status);
@@ -294,11 +299,11 @@ static void rest(struct tni_place *place)
 {
     const struct tni_plan *plan = &place->worker.sched->plan;
     uint64_t until_ns = tni_plan_retry_ns(plan);
-    if (place->worker.running == NULL) /* there was no memory for what a task gets */
+    if (place->is_short)
         until_ns = TNI_MIN(until_ns, tni_os_now_ns() + RETRY_NS);
     if (place->is_called)
         return;
-    if (place->given != NULL)
+    if (place->given != NULL && !place->is_short)
         await_result(place, until_ns);
     else
         await_call(place, until_ns);

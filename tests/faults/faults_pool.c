@@ -156,3 +156,40 @@ static void name_nobody(void)
 static int serve(void) { return tn_pool_serve(faults_d, answer, NULL); }
 FAULTS(tn_pool_serve, .prepare = name_nobody, .finish = faults_end, .has_no_calls = true,
        .expected = TN_ERR_NOT_FOUND, .call = serve)
+
+/* ---- tasks ------------------------------------------------------------------------------- */
+
+static tn_sched *sched;
+static tn_graph *graph;
+
+static int send_nothing(const tn_task_call *call) { return (void)call, TN_TASK_DONE; }
+static int create_kind_into(tn_kind **ret_kind)
+{
+    const tn_variant variant = {.run = send_nothing};
+    return tn_kind_create(
+        sched,
+        TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1, .pool = pool),
+        ret_kind);
+}
+static int create_kind(void) { return create_kind_into(FAULTS_OUT(tn_kind *)); }
+static void make_sched(void)
+{
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=1"), &sched));
+}
+static void end_sched(void) { sched = tn_sched_close(sched); }
+static void make_graph(void)
+{
+    tn_kind *kind;
+    make_sched();
+    TN_CHECK_OK(create_kind_into(&kind));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    const tn_task tasks[] = {{.kind = kind}, {.kind = kind}};
+    TN_CHECK_OK(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 2), NULL));
+}
+static int wait_for_graph(void) { return tn_graph_wait(graph, tnt_deadline(LONG_MS)); }
+/* The thread that uses the pool allocates, too. */
+FAULTS_WHEN(tn_kind_create, with_a_pool, WITH_POOL, .keeps_memory = true, .before = make_sched,
+            .call = create_kind, .undo = end_sched)
+FAULTS_WHEN(tn_graph_wait, for_workers, WITH_POOL, .keeps_memory = true, .depends = true,
+            .before = make_graph, .call = wait_for_graph, .undo = end_sched)
