@@ -36,6 +36,58 @@ static tn_kind *make_kind(tn_sched *sched, tn_task_fn *run, const char *request)
     return kind;
 }
 
+static int run_kernel(void *pixels, void *device_memory)
+{
+    return pixels == device_memory ? TN_ERR_INVALID : TN_TASK_DONE;
+}
+
+/* A device whose memory is used up. */
+static void *allocate_on_device(size_t size_bytes)
+{
+    (void)size_bytes;
+    return NULL;
+}
+
+static int denoise_slowly(const tn_task_call *call)
+{
+    *(uint32_t *)call->context = call->variant;
+    return TN_TASK_DONE;
+}
+
+/* show: oom */
+static int denoise_on_gpu(const tn_task_call *call)
+{
+    void *device_memory = allocate_on_device(PIXELS * sizeof(float));
+    if (device_memory == NULL)
+        return TN_TASK_OOM; /* run it again, alone on its card; then as the other variant */
+    return run_kernel(call->context, device_memory);
+}
+
+static tn_kind *make_denoise(tn_sched *sched)
+{
+    tn_kind *kind;
+    const tn_variant variants[] = {{.run = denoise_on_gpu, .request = "CPU=0 GPU=1"},
+                                   {.run = denoise_slowly, .request = "CPU=1"}};
+    must(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = variants, .variant_count = 2), &kind));
+    return kind;
+}
+/* end */
+
+static void run_out_of_memory(void)
+{
+    uint32_t variant = 99;
+    tn_sched *sched;
+    tn_graph *graph;
+    must(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=2 GPU=(0)"), &sched));
+    const tn_task task = {.kind = make_denoise(sched), .context = &variant};
+    must(tn_graph_create(sched, &graph));
+    must(tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
+    must(tn_graph_wait(graph, TN_FOREVER));
+    tn_sched_close(sched);
+    assert(variant == 1);
+}
+
 int main(void)
 {
     static float images[IMAGES][PIXELS];
@@ -60,5 +112,6 @@ int main(void)
     /* end */
     for (int i = 0; i < IMAGES; i++)
         assert(images[i][PIXELS - 1] == 2 * (PIXELS - 1));
+    run_out_of_memory();
     return 0;
 }

@@ -88,6 +88,10 @@ typedef struct tn_sched_options {
     void (*begin_work)(void *context);
     void (*end_work)(void *context);
     void *work_context;
+    /* Called after a task returned TN_TASK_OOM, in the thread that ran it, before it runs
+       again: give back memory that the program keeps for later. Not for tasks of a pool. */
+    void (*release_caches)(void *context);
+    void *release_context;
 } tn_sched_options;
 
 /**
@@ -146,8 +150,17 @@ enum {
     TN_TASK_DONE = 0,
     TN_TASK_PENDING = 1, /* tn_task_end() ends the task later; until then it keeps what it has
                             except its CPU and its thread */
-    TN_TASK_RETRY = 2    /* run it again, at most tn_kind_options.attempts times in all */
+    TN_TASK_RETRY = 2,   /* run it again, at most tn_kind_options.attempts times in all */
+    TN_TASK_OOM = 3      /* memory ran out: run it again as below */
 };
+
+/*
+ * A task whose memory ran out is run again alone: it waits until no other task has a part of
+ * what it requests, but of CPUs. It gets the whole of each sum, and all slots of each innermost
+ * group of which it requests a slot; if it requests CPUs only, all of them. If its memory runs
+ * out again, it is run as those of its variants that request none of that. Then, or if there is
+ * no such variant, it fails with TN_ERR_NO_MEMORY. These runs do not count as attempts.
+ */
 
 /** The call of a task function; borrowed until the function returns. */
 typedef struct tn_task_call {
@@ -165,7 +178,7 @@ typedef int tn_task_fn(const tn_task_call *call);
  * of result->message by setting its entry to NULL.
  *
  * @param result  borrowed until the function returns; its status is 0
- * @return TN_TASK_DONE, TN_TASK_RETRY or a negative TN_ERR_*
+ * @return TN_TASK_DONE, TN_TASK_RETRY, TN_TASK_OOM or a negative TN_ERR_*
  */
 typedef int tn_task_take_fn(const tn_task_call *call, tn_pool_result *result);
 
@@ -189,7 +202,14 @@ typedef struct tn_kind_options {
     tn_pool *pool;         /* NULL: the tasks run in threads. Else they run in its workers, as
                               below */
     tn_task_take_fn *take; /* NULL: results are dropped. Only with a pool */
+    uint32_t flags;        /* TN_KIND_* */
+    uint32_t reserved;
 } tn_kind_options;
+
+enum {
+    TN_KIND_WRITES_INPUTS = 1 /* so TN_TASK_OOM is an error: a second run would find other
+                                 inputs than the first */
+};
 
 /**
  * Describe a kind of task.

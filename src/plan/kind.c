@@ -9,25 +9,33 @@ static int read_variants(const struct tni_plan *plan, const struct tni_kind_opti
                          struct tni_signature *ret)
 {
     ret->variant_count = options->variant_count;
+    ret->place = options->place;
     for (uint32_t i = 0; i < options->variant_count; i++) {
-        struct tni_variant *variant = &ret->variants[i];
-        int status = tni_request_read(&plan->pools, options->requests[i], &variant->request);
+        int status =
+            tni_request_read(&plan->pools, options->requests[i], &ret->variants[i].request);
         if (status != 0)
             return status;
+    }
+    tni_signature_complete(plan, ret);
+    return 0;
+}
+
+void tni_signature_complete(const struct tni_plan *plan, struct tni_signature *signature)
+{
+    const struct tni_variant *first = &signature->variants[0];
+    for (uint32_t i = 0; i < signature->variant_count; i++) {
+        struct tni_variant *variant = &signature->variants[i];
         variant->pool_mask = tni_request_mask(&variant->request);
         variant->slot_count = tni_request_slots(&plan->pools, &variant->request);
-        ret->pool_mask |= variant->pool_mask;
+        signature->pool_mask |= variant->pool_mask;
     }
-    const struct tni_variant *first = &ret->variants[0];
-    ret->place = options->place;
-    ret->is_batch = ret->variant_count == 1 && first->slot_count == 0 &&
-                    (first->pool_mask >> TNI_THREADS & 1) == 0;
+    signature->is_batch = signature->variant_count == 1 && first->slot_count == 0 &&
+                          (first->pool_mask >> TNI_THREADS & 1) == 0;
     /* Elsewhere, tasks that share a grant may run at the same time: of memory, say, they would
      * then take more than they were granted. */
-    if (ret->place != NULL)
-        ret->is_batch = ret->is_batch && first->pool_mask == 1u << TNI_CPU &&
-                        first->request.needs[0].amount == TNI_UNIT;
-    return 0;
+    if (signature->place != NULL)
+        signature->is_batch = signature->is_batch && first->pool_mask == 1u << TNI_CPU &&
+                              first->request.needs[0].amount == TNI_UNIT;
 }
 
 static bool is_same(const struct tni_signature *a, const struct tni_signature *b)
@@ -86,6 +94,25 @@ static int read_affinity(const struct tni_plan *plan, const char *text, uint32_t
     return 0;
 }
 
+struct tn_kind *tni_kind_make(struct tni_plan *plan, const struct tni_signature *signature,
+                              const char *name)
+{
+    struct tni_signature *its = find_signature(plan, signature);
+    struct tn_kind *kind = calloc(1, sizeof *kind);
+    char *copy = strdup(name);
+    if (its == NULL || kind == NULL || copy == NULL) {
+        free(kind);
+        free(copy);
+        return NULL;
+    }
+    kind->plan = plan;
+    kind->name = copy;
+    kind->signature = its;
+    kind->next = plan->kinds;
+    plan->kinds = kind;
+    return kind;
+}
+
 int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *options,
                       struct tn_kind **ret_kind)
 {
@@ -96,26 +123,19 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
         status = read_affinity(plan, options->affinity, wanted.pool_mask, &affinity_mask);
     if (status != 0)
         return status;
-    struct tni_signature *signature = find_signature(plan, &wanted);
-    struct tn_kind *kind = calloc(1, sizeof *kind);
-    char *name = strdup(options->name != NULL ? options->name : "task");
-    if (signature == NULL || kind == NULL || name == NULL) {
-        free(kind);
-        free(name);
+    struct tn_kind *kind =
+        tni_kind_make(plan, &wanted, options->name != NULL ? options->name : "task");
+    if (kind == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a kind of task");
-    }
-    kind->plan = plan;
-    kind->name = name;
-    kind->signature = signature;
     kind->affinity_mask = affinity_mask;
     kind->attempts = options->attempts;
     kind->take = options->take;
+    kind->writes_inputs = options->writes_inputs;
     for (uint32_t i = 0; i < options->variant_count; i++) {
         kind->run[i] = options->run[i];
         kind->mean_ns[i] = options->run_ns[i];
+        kind->numbers[i] = (uint8_t)i;
     }
-    kind->next = plan->kinds;
-    plan->kinds = kind;
     *ret_kind = kind;
     return 0;
 }

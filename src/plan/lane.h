@@ -47,6 +47,11 @@ void tni_ready_set_best(struct tni_plan *plan);
 
 /* ---- kinds (kind.c) ---------------------------------------------------------------------- */
 
+/** Fill in what follows from the requests, the number of variants and the place. */
+void tni_signature_complete(const struct tni_plan *plan, struct tni_signature *signature);
+/** Add a kind with this signature, which is copied, unless there is one. NULL: no memory */
+struct tn_kind *tni_kind_make(struct tni_plan *plan, const struct tni_signature *signature,
+                              const char *name);
 void tni_kinds_fini(struct tni_plan *plan);
 
 #endif

@@ -38,6 +38,12 @@ struct tn_kind {
     uint64_t mean_ns[TNI_VARIANTS];                 /* a moving average; 0: not known */
     uint32_t affinity_mask;                         /* pools */
     uint32_t attempts;                              /* how often a task may be started */
+    bool writes_inputs;            /* a task that ran out of memory is not run again */
+    uint8_t numbers[TNI_VARIANTS]; /* of the variants, as the program counts them */
+    /* A task that ran out of memory as a variant runs again as one of these (again.c): */
+    struct tn_kind *alone[TNI_VARIANTS], *elsewhere[TNI_VARIANTS];
+    struct tn_kind *of; /* the kind of the program for whose tasks this one was made, or NULL */
+    bool is_last;       /* a task that ran out of memory as this kind fails */
     struct tn_kind *next;
 };
 
@@ -236,9 +242,16 @@ struct tni_kind_options {
     void (*run[TNI_VARIANTS])(void), (*take)(void);
     const char *affinity; /* names of pools, parted by commas or spaces; NULL: none */
     const void *place;    /* as in tni_signature */
+    bool writes_inputs;
 };
 int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *options,
                       struct tn_kind **ret_kind);
+/**
+ * Find or make the kind as which a task runs again whose memory ran out.
+ * @param variant  as which it ran
+ * @return NULL: it has run as every kind that may help; or there is no memory
+ */
+struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint32_t variant);
 
 /** Make tasks ready to be chosen. */
 void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready);

@@ -98,6 +98,22 @@ void tni_request_print(const struct tni_pools *pools, const struct tni_request *
     }
 }
 
+void tni_request_print_use(const struct tni_pools *pools, const struct tni_request *request,
+                           char *text, size_t size_bytes)
+{
+    char used[TNI_AMOUNT_BYTES], total[TNI_AMOUNT_BYTES];
+    size_t len = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < request->count && len < size_bytes; i++) {
+        const struct tni_pool *pool = &pools->pools[request->needs[i].pool];
+        int more =
+            snprintf(text + len, size_bytes - len, "%s%s %s of %s", i == 0 ? "" : ", ",
+                     pool->name, tni_amount_print(pool->total - pool->free, used, sizeof used),
+                     tni_amount_print(pool->total, total, sizeof total));
+        len += (size_t)TNI_MAX(more, 0);
+    }
+}
+
 bool tni_request_is_same(const struct tni_request *a, const struct tni_request *b)
 {
     if (a->count != b->count)

@@ -93,6 +93,9 @@ int tni_request_read(const struct tni_pools *pools, const char *text,
                      struct tni_request *ret_request);
 void tni_request_print(const struct tni_pools *pools, const struct tni_request *request,
                        char *text, size_t size_bytes);
+/** Write how much is in use of what is requested, as in "GPU 3 of 4, MEM 12.5 of 16". */
+void tni_request_print_use(const struct tni_pools *pools, const struct tni_request *request,
+                           char *text, size_t size_bytes);
 bool tni_request_is_same(const struct tni_request *a, const struct tni_request *b);
 /** The pools that the request needs, a bit each. */
 uint32_t tni_request_mask(const struct tni_request *request);

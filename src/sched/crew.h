@@ -122,6 +122,11 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended);
 void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns);
 /** Take `running` from the task, and give it back, once no task has it. Under the lock. */
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
+/**
+ * The memory of a task ran out. Under the lock.
+ * @return 0: the task is to run again, as its kind says now; or TN_ERR_NO_MEMORY
+ */
+int tni_finish_oom(struct tn_sched *sched, struct tni_task *task);
 /** The status with which a task ends if its function returned `status`, which is not 0. */
 int tni_finish_status(const struct tni_task *task, int status);
 /** Call the trace function. Not under the lock. */

@@ -61,6 +61,23 @@ void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns)
     tni_finish_count(graph, ended);
 }
 
+int tni_finish_oom(struct tn_sched *sched, struct tni_task *task)
+{
+    char use[TNI_REQUEST_TEXT_BYTES];
+    const struct tn_kind *kind = task->kind;
+    struct tn_kind *again =
+        kind->writes_inputs ? NULL : tni_kind_again(&sched->plan, task->kind, task->variant);
+    const char *why = kind->writes_inputs
+                          ? ", and it does not run again, since it writes its inputs"
+                          : ", also when it ran alone";
+    tni_request_print_use(&sched->plan.pools, &kind->signature->variants[task->variant].request,
+                          use, sizeof use);
+    if (again == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "its memory ran out%s; in use: %s", why, use);
+    task->kind = again;
+    return 0;
+}
+
 int tni_finish_status(const struct tni_task *task, int status)
 {
     if (status == TN_TASK_RETRY)
@@ -112,7 +129,7 @@ void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
     const tn_task_event event = {.graph = tni_graph_of(task),
                                  .task = task->id,
                                  .kind = task->kind->name,
-                                 .variant = running->variant,
+                                 .variant = task->kind->numbers[running->variant],
                                  .status = status,
                                  .began_ns = running->began_ns,
                                  .ended_ns = ended_ns,

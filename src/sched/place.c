@@ -34,7 +34,7 @@ static tn_task_call call_of(const struct tni_task *task, tn_message *job)
                           .task = task->id,
                           .context = task->context,
                           .attempt = task->attempt,
-                          .variant = task->variant,
+                          .variant = task->kind->numbers[task->variant],
                           .job = job};
 }
 
@@ -103,6 +103,17 @@ static void unlink_given(struct tni_place *place, struct tni_task *task)
     task->child = NULL;
 }
 
+/* Whether the task runs again. @param status  of its job; the error, if its memory ran out */
+static bool runs_again(struct tn_sched *sched, struct tni_task *task, int *status)
+{
+    if (*status != TN_TASK_OOM)
+        return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
+    tni_os_mutex_lock(&sched->lock);
+    *status = tni_finish_oom(sched, task);
+    tni_os_mutex_unlock(&sched->lock);
+    return *status == 0;
+}
+
 /* Run a task again: it gives back what it has, and is ready. Under the lock. */
 static void run_again(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)
 {
@@ -117,7 +128,7 @@ static void end_task(struct tni_place *place, struct tni_task *task, int status)
 {
     struct tn_sched *sched = place->worker.sched;
     uint64_t now_ns = tni_os_now_ns();
-    bool is_again = status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
+    bool is_again = status > 0 && runs_again(sched, task, &status);
     if (!is_again && status != 0)
         status = tni_finish_status(task, status);
     if (!is_again)

@@ -170,6 +170,12 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     if (status == 0 && o.attempts > MOST_ATTEMPTS)
         status = tni_fail(TN_ERR_INVALID, "tn_kind_options.attempts is %u: it is at most %d",
                           o.attempts, MOST_ATTEMPTS);
+    if (status == 0 && (o.flags & ~(uint32_t)TN_KIND_WRITES_INPUTS) != 0)
+        status = tni_fail(TN_ERR_INVALID,
+                          "tn_kind_options.flags is %#x: only TN_KIND_WRITES_INPUTS is known",
+                          o.flags);
+    if (status == 0 && o.reserved != 0)
+        status = tni_fail(TN_ERR_INVALID, "tn_kind_options.reserved is %u, not 0", o.reserved);
     if (status == 0 && o.pool == NULL && o.take != NULL)
         status = tni_fail_plain(TN_ERR_INVALID, "tn_kind_options.take is set without a pool");
     if (status == 0 && o.pool != NULL && !tni_sched_is_virtual(sched))
@@ -179,6 +185,7 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     wanted.name = o.name;
     wanted.affinity = o.affinity;
     wanted.place = place;
+    wanted.writes_inputs = (o.flags & TN_KIND_WRITES_INPUTS) != 0;
     wanted.take = (void (*)(void))o.take;
     wanted.attempts = o.attempts != 0 ? o.attempts : ATTEMPTS;
     tni_os_mutex_lock(&sched->lock);

@@ -339,7 +339,7 @@ TN_TEST(tn_task_event_stays_as_it_is)
 
 TN_TEST(tn_sched_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_options), 80);
+    assert_int_equal(sizeof(tn_sched_options), 96);
     PIN(tn_sched_options, struct_size, 0);
     PIN(tn_sched_options, resources, 8);
     PIN(tn_sched_options, flags, 16);
@@ -352,6 +352,8 @@ TN_TEST(tn_sched_options_stays_as_it_is)
     PIN(tn_sched_options, begin_work, 56);
     PIN(tn_sched_options, end_work, 64);
     PIN(tn_sched_options, work_context, 72);
+    PIN(tn_sched_options, release_caches, 80);
+    PIN(tn_sched_options, release_context, 88);
 }
 
 TN_TEST(tn_resource_info_stays_as_it_is)
@@ -396,7 +398,7 @@ TN_TEST(tn_variant_stays_as_it_is)
 
 TN_TEST(tn_kind_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_kind_options), 56);
+    assert_int_equal(sizeof(tn_kind_options), 64);
     PIN(tn_kind_options, struct_size, 0);
     PIN(tn_kind_options, name, 8);
     PIN(tn_kind_options, variants, 16);
@@ -405,6 +407,8 @@ TN_TEST(tn_kind_options_stays_as_it_is)
     PIN(tn_kind_options, affinity, 32);
     PIN(tn_kind_options, pool, 40);
     PIN(tn_kind_options, take, 48);
+    PIN(tn_kind_options, flags, 56);
+    PIN(tn_kind_options, reserved, 60);
 }
 
 TN_TEST(tn_task_stays_as_it_is)

@@ -222,6 +222,24 @@ TN_TEST(a_status_of_the_job_function_ends_the_task)
     close_all(&w);
 }
 
+TN_TEST(a_task_whose_memory_ran_out_in_a_worker_runs_again_alone)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1 MEM=4");
+    tn_kind *kind = kind_of(&w, "MEM=1");
+    struct deed sent = {.order = {FAIL, TN_TASK_OOM}},
+                taken = {.order = {ADD_ONE, 0}, .take_status = TN_TASK_OOM};
+    uint64_t cause, first = add(kind, &sent, UINT64_MAX),
+                    second = add(kind, &taken, UINT64_MAX);
+    assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
+    pool_expect_detail(tn_error_detail(), "MEM 4 of 4");
+    assert_int_equal(tn_task_get_status(graph, first, &cause), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_task_get_status(graph, second, &cause), TN_ERR_NO_MEMORY);
+    assert_int_equal(sent.fills, 2);
+    assert_int_equal(taken.takes, 2);
+    close_all(&w);
+}
+
 TN_TEST(what_take_returns_ends_the_task)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);

@@ -1439,6 +1439,9 @@ pub struct tn_sched_options {
         ::std::option::Option<unsafe extern "C" fn(context: *mut ::std::os::raw::c_void)>,
     pub end_work: ::std::option::Option<unsafe extern "C" fn(context: *mut ::std::os::raw::c_void)>,
     pub work_context: *mut ::std::os::raw::c_void,
+    pub release_caches:
+        ::std::option::Option<unsafe extern "C" fn(context: *mut ::std::os::raw::c_void)>,
+    pub release_context: *mut ::std::os::raw::c_void,
 }
 impl Default for tn_sched_options {
     fn default() -> Self {
@@ -1486,6 +1489,7 @@ extern "C" {
 pub const TN_TASK_DONE: _bindgen_ty_29 = 0;
 pub const TN_TASK_PENDING: _bindgen_ty_29 = 1;
 pub const TN_TASK_RETRY: _bindgen_ty_29 = 2;
+pub const TN_TASK_OOM: _bindgen_ty_29 = 3;
 pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1543,6 +1547,8 @@ pub struct tn_kind_options {
     pub affinity: *const ::std::os::raw::c_char,
     pub pool: *mut tn_pool,
     pub take: tn_task_take_fn,
+    pub flags: u32,
+    pub reserved: u32,
 }
 impl Default for tn_kind_options {
     fn default() -> Self {
@@ -1553,6 +1559,8 @@ impl Default for tn_kind_options {
         }
     }
 }
+pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_31 = 1;
+pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_kind_create(
         sched: *mut tn_sched,
@@ -1667,11 +1675,11 @@ extern "C" {
         capacity: u32,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STRATEGY_DEFAULT: _bindgen_ty_31 = 0;
-pub const TN_STRATEGY_ARENA: _bindgen_ty_31 = 1;
-pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_31 = 2;
-pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_31 = 3;
-pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
+pub const TN_STRATEGY_DEFAULT: _bindgen_ty_32 = 0;
+pub const TN_STRATEGY_ARENA: _bindgen_ty_32 = 1;
+pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_32 = 2;
+pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_32 = 3;
+pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
 }
@@ -1721,9 +1729,9 @@ extern "C" {
 extern "C" {
     pub fn tn_arena_close(arena: *mut tn_arena) -> *mut tn_arena;
 }
-pub const TN_STORAGE_VERSION: _bindgen_ty_32 = 1;
-pub const TN_STORAGE_HOLDERS: _bindgen_ty_32 = 64;
-pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_STORAGE_VERSION: _bindgen_ty_33 = 1;
+pub const TN_STORAGE_HOLDERS: _bindgen_ty_33 = 64;
+pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_storage_header {
@@ -1761,8 +1769,8 @@ impl Default for tn_storage_header {
         }
     }
 }
-pub const TN_SEND_READ_ONLY: _bindgen_ty_33 = 1;
-pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
+pub const TN_SEND_READ_ONLY: _bindgen_ty_34 = 1;
+pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_send(
         tensor: *mut tn_tensor,
@@ -1843,8 +1851,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_34 = 1;
-pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_35 = 1;
+pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,

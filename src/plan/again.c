@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * again: as what a task runs again whose memory ran out. First it runs alone, with all of what
+ * it requests a part of; then as another variant, which needs none of that.
+ *
+ * Both are kinds of the plan, with a signature of their own: a task that is to run alone waits
+ * for it as any task waits for its resources, with a reservation, and without a special case.
+ */
+#include <stdlib.h>
+
+#include "plan/lane.h"
+
+/* The slots of the largest group without groups inside: of a card, if slots are parts of cards.
+ */
+static uint64_t card_slots(const struct tni_pool *pool)
+{
+    uint64_t most = 1;
+    for (uint32_t i = 1; i < pool->group_count; i++)
+        if (pool->groups[i].end == i + 1)
+            most = TNI_MAX(most, pool->groups[i].count);
+    return most;
+}
+
+static uint64_t all_of(const struct tni_pool *pool, uint64_t amount)
+{
+    if (!pool->has_slots)
+        return pool->total;
+    uint64_t card = card_slots(pool) * TNI_UNIT;
+    return TNI_MIN((amount + card - 1) / card * card, pool->total);
+}
+
+/* The request with which nothing else has what this one needs a part of. */
+static void ask_for_all(const struct tni_plan *plan, struct tni_request *request)
+{
+    bool is_cpu_only = (tni_request_mask(request) & ~(uint32_t)TNI_BUILT_IN_MASK) == 0;
+    for (uint32_t i = 0; i < request->count; i++) {
+        struct tni_need *need = &request->needs[i];
+        if (need->pool >= TNI_BUILT_IN || (is_cpu_only && need->pool == TNI_CPU))
+            need->amount = all_of(&plan->pools.pools[need->pool], need->amount);
+    }
+}
+
+static void copy_variant(struct tn_kind *to, struct tni_signature *signature,
+                         const struct tn_kind *from, uint32_t variant)
+{
+    uint32_t at = signature->variant_count++;
+    signature->variants[at].request = from->signature->variants[variant].request;
+    to->run[at] = from->run[variant];
+    to->mean_ns[at] = from->mean_ns[variant];
+    to->numbers[at] = from->numbers[variant];
+}
+
+/* Add a kind for tasks of another kind. NULL: there is no memory */
+static struct tn_kind *add_kind(struct tni_plan *plan, struct tn_kind *of,
+                                const struct tn_kind *wanted, struct tni_signature *signature)
+{
+    signature->place = of->signature->place;
+    tni_signature_complete(plan, signature);
+    struct tn_kind *kind = tni_kind_make(plan, signature, of->name);
+    if (kind == NULL)
+        return NULL;
+    memcpy(kind->run, wanted->run, sizeof kind->run);
+    memcpy(kind->mean_ns, wanted->mean_ns, sizeof kind->mean_ns);
+    memcpy(kind->numbers, wanted->numbers, sizeof kind->numbers);
+    kind->take = of->take;
+    kind->affinity_mask = of->affinity_mask & kind->signature->pool_mask;
+    kind->attempts = of->attempts;
+    kind->of = of;
+    return kind;
+}
+
+static struct tn_kind *make_alone(struct tni_plan *plan, struct tn_kind *of, uint32_t variant)
+{
+    struct tni_signature signature = {0};
+    struct tn_kind wanted = {0};
+    if (of->alone[variant] == NULL) {
+        copy_variant(&wanted, &signature, of, variant);
+        ask_for_all(plan, &signature.variants[0].request);
+        of->alone[variant] = add_kind(plan, of, &wanted, &signature);
+    }
+    return of->alone[variant];
+}
+
+static struct tn_kind *make_elsewhere(struct tni_plan *plan, struct tn_kind *of,
+                                      uint32_t variant)
+{
+    struct tni_signature signature = {0};
+    struct tn_kind wanted = {0};
+    uint32_t scarce = of->signature->variants[variant].pool_mask & ~(uint32_t)TNI_BUILT_IN_MASK;
+    if (of->elsewhere[variant] != NULL)
+        return of->elsewhere[variant];
+    for (uint32_t i = 0; scarce != 0 && i < of->signature->variant_count; i++)
+        if ((of->signature->variants[i].pool_mask & scarce) == 0)
+            copy_variant(&wanted, &signature, of, i);
+    if (signature.variant_count == 0)
+        return NULL;
+    of->elsewhere[variant] = add_kind(plan, of, &wanted, &signature);
+    if (of->elsewhere[variant] != NULL)
+        of->elsewhere[variant]->is_last = true;
+    return of->elsewhere[variant];
+}
+
+struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint32_t variant)
+{
+    if (kind->is_last)
+        return NULL;
+    return kind->of == NULL ? make_alone(plan, kind, variant)
+                            : make_elsewhere(plan, kind->of, kind->numbers[0]);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of tasks whose memory runs out. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "sched_threads_test.h"
+
+enum { MOST_RUNS = 8 };
+
+/* What a task saw. Its first `failures` runs return TN_TASK_OOM. */
+struct seen {
+    uint32_t failures, runs;
+    uint32_t attempt[MOST_RUNS], variant[MOST_RUNS], slots[MOST_RUNS];
+    uint32_t first_slot[MOST_RUNS];
+    bool was_alone;
+};
+
+static _Atomic uint32_t running, released;
+
+static int run_out(const tn_task_call *call)
+{
+    struct seen *seen = call->context;
+    uint32_t run = seen->runs++, ids[4] = {0};
+    TN_CHECK(run < MOST_RUNS);
+    atomic_fetch_add(&running, 1);
+    int slots = tn_resource_id("GPU", ids, 4);
+    seen->attempt[run] = call->attempt;
+    seen->variant[run] = call->variant;
+    seen->slots[run] = slots > 0 ? (uint32_t)slots : 0;
+    seen->first_slot[run] = ids[0];
+    seen->was_alone = true;
+    for (int i = 0; i < 200; i++)
+        seen->was_alone &= atomic_load(&running) == 1;
+    atomic_fetch_sub(&running, 1);
+    return run < seen->failures ? TN_TASK_OOM : TN_TASK_DONE;
+}
+
+static void release(void *context)
+{
+    (void)context;
+    atomic_fetch_add(&released, 1);
+}
+
+static tn_sched *open_releasing(const char *resources)
+{
+    tn_sched *sched;
+    running = released = 0;
+    TN_CHECK_OK(tn_sched_create(
+        TN_OPTIONS(tn_sched_options, .resources = resources, .release_caches = release),
+        &sched));
+    return sched;
+}
+
+static void check_sentence(const char *part)
+{
+    if (strstr(tn_error_detail(), part) == NULL)
+        fail_msg("'%s' does not say '%s'", tn_error_detail(), part);
+}
+
+TN_TEST(a_task_whose_memory_ran_out_runs_again_alone)
+{
+    enum { TASKS = 200 };
+    static struct seen seen[TASKS];
+    tn_sched *sched = open_releasing("CPU=4 MEM=16 GPU=((0,1),(2,3))");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, run_out, "CPU=1 MEM=2 GPU=1");
+    for (uint32_t i = 0; i < TASKS; i++) {
+        seen[i] = (struct seen){.failures = i % 5 == 0};
+        add_task(graph, (tn_task){.kind = kind, .context = &seen[i]}, NULL, 0);
+    }
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
+    for (uint32_t i = 0; i < TASKS; i++) {
+        assert_int_equal(seen[i].runs, seen[i].failures + 1);
+        assert_int_equal(seen[i].slots[0], 1);
+        if (seen[i].failures == 0)
+            continue;
+        assert_true(seen[i].was_alone);        /* it had all of MEM, which each task requests */
+        assert_int_equal(seen[i].slots[1], 2); /* both slots of one card */
+        assert_int_equal(seen[i].first_slot[1] % 2, 0);
+        assert_int_equal(seen[i].attempt[1], 2);
+    }
+    assert_int_equal(released, TASKS / 5);
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_task_of_cpus_whose_memory_ran_out_runs_with_all_of_them)
+{
+    enum { TASKS = 100 };
+    static struct seen seen[TASKS];
+    tn_sched *sched = open_releasing("CPU=3");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, run_out, NULL);
+    for (uint32_t i = 0; i < TASKS; i++) {
+        seen[i] = (struct seen){.failures = i % 10 == 0};
+        add_task(graph, (tn_task){.kind = kind, .context = &seen[i]}, NULL, 0);
+    }
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
+    for (uint32_t i = 0; i < TASKS; i += 10)
+        assert_true(seen[i].runs == 2 && seen[i].was_alone);
+    tn_sched_close(sched);
+}
+
+static tn_kind *add_both(tn_sched *sched)
+{
+    tn_kind *kind;
+    const tn_variant variants[] = {{.run = run_out, .request = "CPU=0 GPU=1"},
+                                   {.run = run_out, .request = "CPU=1"},
+                                   {.run = run_out, .request = "CPU=1 GPU=2"}};
+    TN_CHECK_OK(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .name = "both", .attempts = 1,
+                                          .variants = variants, .variant_count = 3),
+                               &kind));
+    return kind;
+}
+
+TN_TEST(a_task_runs_as_another_variant_if_its_memory_runs_out_alone)
+{
+    struct seen seen = {.failures = 2};
+    tn_sched *sched = open_releasing("CPU=2 GPU=((0,1),(2,3))");
+    tn_graph *graph = open_graph(sched);
+    add_task(graph, (tn_task){.kind = add_both(sched), .context = &seen}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
+    const uint32_t variants[] = {0, 0, 1}, slots[] = {1, 2, 0};
+    assert_int_equal(seen.runs, 3);
+    assert_memory_equal(seen.variant, variants, sizeof variants);
+    assert_memory_equal(seen.slots, slots, sizeof slots);
+    assert_int_equal(released, 2);
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_task_whose_memory_always_runs_out_says_what_is_in_use)
+{
+    struct seen seen = {.failures = 99}, other = {.failures = 0};
+    tn_sched *sched = open_releasing("CPU=2 GPU=((0,1),(2,3))");
+    tn_graph *graph = open_graph(sched);
+    add_task(graph, (tn_task){.kind = add_both(sched), .context = &seen}, NULL, 0);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
+    check_sentence("task 0 (both): its memory ran out, also when it ran alone");
+    assert_int_equal(seen.runs, 3);
+    tn_sched_close(sched);
+    sched = open_releasing("CPU=2 GPU=((0,1),(2,3))");
+    graph = open_graph(sched);
+    tn_kind *gpu = add_kind(sched, run_out, "CPU=0 GPU=0.5");
+    seen = (struct seen){.failures = 99};
+    add_task(graph, (tn_task){.kind = gpu, .context = &seen}, NULL, 0);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
+    check_sentence("in use: THREADS ");
+    check_sentence(", GPU 2"); /* and, for a moment, what its first run had */
+    assert_int_equal(seen.runs, 2);
+    add_task(graph, (tn_task){.kind = gpu, .context = &other}, NULL, 0);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
+    assert_int_equal(other.runs, 1); /* the scheduler goes on */
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_task_that_writes_its_inputs_does_not_run_again)
+{
+    struct seen seen = {.failures = 1};
+    const tn_variant variant = {.run = run_out, .request = "MEM=1.5"};
+    tn_kind *kind;
+    tn_sched *sched = open_releasing("CPU=1 MEM=4");
+    tn_graph *graph = open_graph(sched);
+    TN_CHECK_OK(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .flags = TN_KIND_WRITES_INPUTS,
+                                          .variants = &variant, .variant_count = 1),
+                               &kind));
+    add_task(graph, (tn_task){.kind = kind, .context = &seen}, NULL, 0);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
+    check_sentence("since it writes its inputs; in use: CPU 1 of 1, MEM 1.5 of 4");
+    assert_int_equal(seen.runs, 1);
+    assert_int_equal(tn_kind_create(sched,
+                                    TN_OPTIONS(tn_kind_options, .flags = 4,
+                                               .variants = &variant, .variant_count = 1),
+                                    &kind),
+                     TN_ERR_INVALID);
+    tn_sched_close(sched);
+}
