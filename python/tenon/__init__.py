@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from ._executor import Executor
     from ._inspect import Report as Report, inspect as inspect
     from ._meeting import Event, Lock, Message, Queue, Semaphore
-    from ._resources import resource_id as resource_id, resources as resources, secede as secede, set_options
+    from ._resources import resource_id as resource_id, resources as resources, secede as secede
+    from ._schedulers import set_options
     from ._trace import trace as trace
     from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros
 else:
@@ -61,7 +62,8 @@ else:
         "_executor": ["Executor"],
         "_inspect": ["Report", "inspect"],
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
-        "_resources": ["resource_id", "resources", "secede", "set_options"],
+        "_resources": ["resource_id", "resources", "secede"],
+        "_schedulers": ["set_options"],
         "_trace": ["trace"],
         "_tensors": ["_rebuild_tensor", "asarray", "empty", "full", "share", "zeros"],
     }

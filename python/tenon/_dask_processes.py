@@ -15,7 +15,7 @@ import dask
 from dask import multiprocessing as dask_processes
 from dask import optimization
 
-from . import _dask_calls, _dask_requests, _resources
+from . import _dask_calls, _dask_requests, _resources, _schedulers
 from . import multiprocessing as tenon_processes
 from .multiprocessing.pool import WorkerDied
 
@@ -126,10 +126,10 @@ def prepare(graph, keys, optimize_graph, annotations):
 def run(graph, keys, num_workers, initializer, options):
     num_workers = num_workers or dask.config.get("num_workers", None)
     initializer = initializer or dask.config.get("multiprocessing.initializer", None)
-    scheduler = _resources.scheduler(num_workers)
+    scheduler = _schedulers.scheduler(num_workers)
     if _dask_calls.has_requests(graph):
         # As many tasks without a CPU at a time as there are workers for them, so that they keep none from the others.
-        scheduler = _resources.scheduler(num_workers, max(scheduler.slot_count(), 1))
+        scheduler = _schedulers.scheduler(num_workers, max(scheduler.slot_count(), 1))
     there_is = scheduler.core.resources()
     count = max(int(there_is["CPU"][0]), 1)
     if _dask_calls.has_requests(graph):

@@ -5,7 +5,7 @@ import concurrent.futures
 import contextvars
 import threading
 
-from . import _resources
+from . import _resources, _schedulers
 
 __all__ = ["Executor"]
 
@@ -67,7 +67,7 @@ class Executor(concurrent.futures.Executor):
     """
 
     def __init__(self, resources=None):
-        self._calls = Calls(_resources.new_scheduler(resources))
+        self._calls = Calls(_schedulers.new_scheduler(resources))
         self._max_workers = int(self._calls.scheduler.core.resources()["CPU"][0]) or 1  # as Dask asks of executors
         self._is_shut_down = False
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class Executor(concurrent.futures.Executor):
         scheduler = self._calls.scheduler
         request = _resources.request_of(fn) if resources is None else _resources.read_request(resources)
         with self._lock:
-            if self._is_shut_down or _resources.is_ending:
+            if self._is_shut_down or _schedulers.is_ending:
                 why = "the executor was shut down" if self._is_shut_down else "the interpreter ends"
                 raise RuntimeError(f"{why}: the executor takes no more calls")
             return self._calls.begin(scheduler.kind(_resources.name_of(fn), request), fn, args, kwargs)
@@ -118,4 +118,4 @@ class Executor(concurrent.futures.Executor):
             self._calls.cancel()
         if wait:
             with self._closing:
-                _resources.close(self._calls.scheduler.core)
+                _schedulers.close(self._calls.scheduler.core)

@@ -6,7 +6,7 @@ import io
 import json
 import os
 
-from . import _core, _resources
+from . import _core, _schedulers
 
 __all__ = ["trace"]
 
@@ -56,7 +56,7 @@ class trace:
         self._totals = {}
         with open(self.path, "a", encoding="utf-8"):
             pass  # an error is told of before the work, not after it
-        _resources.set_trace(self)
+        _schedulers.set_trace(self)
 
     def __enter__(self):
         return self
@@ -68,7 +68,7 @@ class trace:
         """Write the file. Tasks that have not ended are not in it."""
         if self._tasks is not None:
             return
-        _resources.set_trace(None)
+        _schedulers.set_trace(None)
         self._tasks = []
         for scheduler in self.schedulers:
             self._read(scheduler)

@@ -20,7 +20,7 @@ from dask import optimization as _optimization
 from dask.callbacks import Callback as _Callback
 from dask.core import flatten as _flatten
 
-from . import _dask_calls, _dask_graph, _dask_requests, _resources
+from . import _dask_calls, _dask_graph, _dask_requests, _schedulers
 
 __all__ = ["get", "get_processes"]
 
@@ -75,7 +75,7 @@ def get(dsk, keys, cache=None, num_workers=None, pool=None, **kwargs):
         if not _dask_calls.has_requests(graph):
             return _observe(pool, graph, keys, options)
         num_workers = pool._max_workers
-    scheduler = _resources.scheduler(num_workers)
+    scheduler = _schedulers.scheduler(num_workers)
     if any(value is not None and value is not False for value in options.values()) or _Callback.active:
         return _hand_over(scheduler, graph, keys, options)
     return _run(scheduler, graph, keys)

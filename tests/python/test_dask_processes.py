@@ -126,7 +126,7 @@ def test_workers_are_as_many_as_the_options_say():
     graph = {f"x{i}": (os.getpid,) for i in range(30)}
     with tenon.set_options(resources={"CPU": 3}):
         assert len(set(tenon.dask.get_processes(graph, list(graph)))) <= 3
-        assert ("CPU", 3) in {(name, total) for name, (total, _) in tenon._resources.scheduler().core.resources().items()}
+        assert ("CPU", 3) in {(name, total) for name, (total, _) in tenon._schedulers.scheduler().core.resources().items()}
 
 
 def test_error_is_raised_here_with_its_traceback():

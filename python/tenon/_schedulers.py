@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedulers of this process, and what there is for their tasks."""
+
+import atexit
+import math
+import operator
+import os
+import re
+import threading
+import weakref
+
+from . import _core, _resources
+
+__all__ = ["set_options"]
+
+KINDS = 1000  # of one scheduler that have a name of their own
+SCHEDULERS = 8  # that are kept for the next call
+IN_TURN = 1  # TN_ORDER_DEPTH: single calls begin in the order in which they were submitted
+
+
+class Scheduler:
+    """A scheduler of the C library, with the kinds of tasks that were made for it."""
+
+    def __init__(self, text, **options):
+        self.core = _core.Scheduler(text, trace=_trace is not None, **options)
+        if _trace is not None:
+            _trace.schedulers.append(self)
+        self._slotted = set(re.findall(r"(\w+)\s*=\s*\(", text))
+        _all.add(self.core)
+        self._kinds = {}
+        self.amounts = {}  # of a call, by the title of its kind
+
+    def kind(self, name, request):
+        """The kind of tasks of this name that need what the request says; None: one CPU."""
+        amounts = dict(request or ())
+        affinity = amounts.pop("affinity", ())
+        key = (name, _resources.request_text(amounts), " ".join(affinity))
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= KINDS:
+                name = "task"
+                key = (name, *key[1:])
+            kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = self.core.kind(self._title(name, amounts), key[1] or None, key[2] or None)
+        return kind
+
+    def _title(self, name, amounts):
+        """What errors and traces call the tasks: with their request, if it is said."""
+        title = f"{name} [{_resources.request_text(amounts)}]" if amounts else name
+        self.amounts[title] = {"CPU": 1, **amounts}
+        return title
+
+    def slot_count(self):
+        """How many slots all resources have."""
+        return sum(int(total) for name, (total, _) in self.core.resources().items() if name in self._slotted)
+
+    def slots_here(self, request):
+        """The slots that the task of this thread has, by resource."""
+        return {name: _core.resource_id(name) for name in request or () if name in self._slotted and request[name]}
+
+    def find_kind(self, function):
+        """The kind of the calls of a function."""
+        return self.kind(_resources.name_of(function), _resources.request_of(function))
+
+
+class Options:
+    resources = None  # text, or None: the environment variable TENON_RESOURCES
+    order = 0
+    skips = 0
+    skew = 0.0
+
+
+_options = Options()
+_trace = None  # of tenon.trace(), which is told of each scheduler that is made
+_schedulers = {}
+_all = weakref.WeakSet()  # of the C library's: each lives on while it has calls
+_lock = threading.Lock()
+
+
+class set_options:
+    """Set what schedulers of this process have. Runs that are under way go on as they are.
+
+    Parameters
+    ----------
+    resources : dict, optional
+        What there is of each resource: a number, or nested tuples of the numbers of slots, as in
+        {"GPU": ((0, 1), (2, 3)), "MEM": 16.5}. CPU is the number of processors unless it is given. None: what the
+        environment variable TENON_RESOURCES says, as in "GPU=((0,1),(2,3)) MEM=16.5".
+    skips : int, optional
+        How many later tasks may begin before a ready task until its resources are reserved for it; 8 unless given.
+    skew : float, optional
+        How much longer than its run time a task may take in order to begin on the slot that made its largest input; 1
+        unless given.
+
+    It can be used in a `with` statement, which sets the options back at its end.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An option is malformed. Nothing is changed then.
+    """
+
+    def __init__(self, **options):
+        global _options
+        new = Options()
+        vars(new).update(vars(_options))
+        for name, value in options.items():
+            if name not in ("resources", "skips", "skew"):
+                raise TypeError(f"there is no option {name}: there are resources, skips and skew")
+            if name == "resources" and value is not None:
+                value = _resources.machine_text(value)
+            elif name == "skips" and not 0 < operator.index(value) < 1 << 32:
+                raise ValueError(f"skips is {value}: it is from 1 to 2**32 - 1")
+            elif name == "skew" and not 0 < value < math.inf:
+                raise ValueError(f"skew is {value}: it must be more than 0, and finite")
+            setattr(new, name, value)
+        make_scheduler(new, None)  # which checks them
+        self._before, _options = _options, new
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        global _options
+        _options = self._before
+
+
+def text_of(options):
+    return os.environ.get("TENON_RESOURCES", "") if options.resources is None else options.resources
+
+
+def new_scheduler(resources):
+    """A scheduler of its own, with these resources; None: those of the options as they are."""
+    options = _options
+    text = text_of(options) if resources is None else _resources.machine_text(resources)
+    return Scheduler(text, order=IN_TURN, skips=options.skips, skew=options.skew)
+
+
+def with_amount(text, name, amount):
+    """A text of resources in which there is this amount of one of them."""
+    return f"{name}={amount} " + re.sub(rf"(^|[\s,;]){name}=[^\s,;]*", " ", text)
+
+
+def make_scheduler(options, cpus, threads=None):
+    text = text_of(options)
+    if cpus is not None:
+        text = with_amount(text, "CPU", cpus)
+    if threads is not None and not re.search(r"(^|[\s,;])THREADS=", text):
+        text = with_amount(text, "THREADS", threads)
+    key = (text, options.order, options.skips, options.skew, _trace)
+    with _lock:
+        scheduler = _schedulers.pop(key, None)
+        if scheduler is None:
+            scheduler = Scheduler(text, order=options.order, skips=options.skips, skew=options.skew)
+        _schedulers[key] = scheduler  # as the newest
+        if len(_schedulers) > SCHEDULERS:
+            del _schedulers[next(iter(_schedulers))]
+    return scheduler
+
+
+def scheduler(cpus=None, threads=None):
+    """The scheduler of this process for the options as they are; `cpus` is instead of the CPUs that they have, and
+    `threads` is the THREADS, if they have none."""
+    return make_scheduler(_options, cpus, threads)
+
+
+def forget_after_fork():
+    """Schedulers have no threads in a forked child."""
+    global _lock
+    _lock = threading.Lock()
+    _schedulers.clear()
+
+
+os.register_at_fork(after_in_child=forget_after_fork)
+
+
+# ---- the end of the process
+
+
+def close(core):
+    """Wait for the calls that a scheduler has. Another thread may do so already."""
+    try:
+        core.close()
+    except _core.Error:
+        pass
+
+
+def set_trace(trace):
+    """Have schedulers that are made from now on note what their tasks do; None: no longer."""
+    global _trace
+    with _lock:
+        if trace is not None and _trace is not None:
+            raise RuntimeError(f"the trace {_trace.path} is open: there is one at a time")
+        for key in [key for key in _schedulers if key[-1] is not None]:
+            del _schedulers[key]  # whoever uses it goes on
+        _trace = trace
+
+
+is_ending = False  # the interpreter waits for the calls that there are
+
+
+def end_all():
+    global is_ending
+    is_ending = True
+    for each in list(_all):
+        close(each)
+
+
+# As for concurrent.futures, before the interpreter ends: its calls can still be made.
+getattr(threading, "_register_atexit", atexit.register)(end_all)
