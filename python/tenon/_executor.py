@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextvars
+import functools
 import threading
 
 from . import _resources, _schedulers
@@ -21,20 +22,8 @@ class Calls:
     def begin(self, kind, function, args=(), keywords=None, priority=0):
         """Call a function when the resources of its kind are free. Returns a future."""
         future = concurrent.futures.Future()
-        context = contextvars.copy_context()
-
-        def call():
-            with self._lock:
-                self._futures.discard(future)
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = context.run(function, *args, **(keywords or {}))
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
+        run = functools.partial(contextvars.copy_context().run, function, *args, **(keywords or {}))
+        call = functools.partial(self._call, future, run)
         with self._lock:
             self._futures.add(future)
         try:
@@ -44,6 +33,19 @@ class Calls:
                 self._futures.discard(future)
             raise
         return future
+
+    def _call(self, future, run):
+        with self._lock:
+            self._futures.discard(future)
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = run()
+        except BaseException as error:
+            future.set_exception(error)
+            future = None  # the error has this frame, in its traceback
+        else:
+            future.set_result(result)
 
     def cancel(self):
         """Cancel what has not begun."""

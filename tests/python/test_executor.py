@@ -5,11 +5,13 @@ import asyncio
 import concurrent.futures
 import contextvars
 import functools
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 import tenon
@@ -49,6 +51,24 @@ def test_error_and_context_of_the_caller(executor):
     assert executor.submit(variable.get).result(WAIT_S) == 5
     with pytest.raises(ZeroDivisionError):
         executor.submit(divmod, 1, 0).result(WAIT_S)
+
+
+def test_error_of_a_call_keeps_nothing_alive(executor):
+    class Token:
+        pass
+
+    def fail(token):
+        raise KeyError("mine")
+
+    token, gone = Token(), threading.Event()
+    alive, future = weakref.ref(token, lambda _: gone.set()), executor.submit(fail, token)
+    gc.disable()
+    try:
+        assert isinstance(future.exception(WAIT_S), KeyError)
+        del future, token
+        assert gone.wait(WAIT_S) and alive() is None
+    finally:
+        gc.enable()
 
 
 def test_slots_have_one_call_at_a_time(executor):
