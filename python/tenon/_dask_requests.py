@@ -15,7 +15,7 @@ import dask
 from dask import core, optimization
 
 from ._dask_graph import spec
-from ._resources import ATTRIBUTE, Request, request_of, request_text
+from ._resources import ATTRIBUTE, Request, attribute_of, read_request, request_of
 
 # Their calls only put values together, so they run where the call around them runs.
 CONTAINERS = (list, tuple, dict, set, frozenset, slice)
@@ -273,8 +273,7 @@ class Division:
 
 
 def name_of(value):
-    name = getattr(read_call(value).func, "__name__", None)
-    return name if isinstance(name, str) else "task"
+    return attribute_of(read_call(value).func, "__name__", str) or "task"
 
 
 def annotations_of(graph):
@@ -311,8 +310,10 @@ def ask(graph, annotations):
             division.divide(key, value)
             new.update(division.tasks)
             continue
+        annotated = read_request(annotated)
+        if not annotated["affinity"]:
+            del annotated["affinity"]
         request = Request({**(request_within(value) or {}), **annotated})
-        request_text({name: amount for name, amount in request.items() if name != "affinity"})
         new[key] = wrap(key, Asking(request, name_of(value)), value)
     return new
 

@@ -61,6 +61,8 @@ def request_text(request):
 
 
 def machine_text(machine):
+    if not isinstance(machine, dict):
+        raise TypeError(f"the resources are {machine!r}, not a dict")
     check_names(machine)
     return " ".join(
         f"{name}={slots_text(name, has) if isinstance(has, (tuple, list, range)) else amount_text(name, has)}"
@@ -122,20 +124,28 @@ def resources(*, affinity=(), **amounts):
     return decorate
 
 
+def attribute_of(function, name, kind):
+    """An attribute, if it is of this kind: an object may answer every name, or raise anything. Else None."""
+    try:
+        value = getattr(function, name, None)
+    except Exception:
+        return None
+    return value if isinstance(value, kind) else None
+
+
 def request_of(function):
     """What resources() said of a function, or of what a functools.partial calls; None: nothing."""
-    request = getattr(function, ATTRIBUTE, None)
+    request = attribute_of(function, ATTRIBUTE, dict)
     while request is None and isinstance(function, functools.partial):
         function = function.func
-        request = getattr(function, ATTRIBUTE, None)
+        request = attribute_of(function, ATTRIBUTE, dict)
     return request
 
 
 def name_of(function):
     while isinstance(function, functools.partial):
         function = function.func
-    name = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
+    return attribute_of(function, "__name__", str) or type(function).__name__
 
 
 # ---- what a task has
@@ -158,7 +168,10 @@ def resource_id(resource):
     """
     slots = getattr(_given, "slots", None)
     if slots is None:
-        return _core.resource_id(resource)
+        try:
+            return _core.resource_id(resource)
+        except _core.NotFound as error:
+            raise _core.Invalid(str(error)) from None
     if resource not in slots:
         raise _core.Invalid(f"the task has no slots of the resource {resource}")
     return slots[resource]

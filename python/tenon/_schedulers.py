@@ -93,7 +93,8 @@ class set_options:
         How much longer than its run time a task may take in order to begin on the slot that made its largest input; 1
         unless given.
 
-    It can be used in a `with` statement, which sets the options back at its end.
+    It can be used in a `with` statement, which sets the options back to what they were when it was made. Blocks of
+    several threads that overlap would set back what another block has set.
 
     Raises
     ------
@@ -162,6 +163,8 @@ def make_scheduler(options, cpus, threads=None):
 def scheduler(cpus=None, threads=None):
     """The scheduler of this process for the options as they are; `cpus` is instead of the CPUs that they have, and
     `threads` is the THREADS, if they have none."""
+    if cpus is not None and (isinstance(cpus, bool) or operator.index(cpus) < 1):
+        raise ValueError(f"the number of workers is {cpus!r}: it must be 1 or more")
     return make_scheduler(_options, cpus, threads)
 
 

@@ -19,8 +19,9 @@ from dask import local as _local
 from dask import optimization as _optimization
 from dask.callbacks import Callback as _Callback
 from dask.core import flatten as _flatten
+from dask.core import getcycle as _getcycle
 
-from . import _dask_calls, _dask_graph, _dask_requests, _schedulers
+from . import _core, _dask_calls, _dask_graph, _dask_requests, _schedulers
 
 __all__ = ["get", "get_processes"]
 
@@ -86,14 +87,21 @@ def _run(scheduler, graph, keys):
     flat = list(_flatten([keys]))
     if len(flat) > 1:
         flat = list(dict.fromkeys(flat))
-    values = scheduler.core.run(
-        graph,
-        flat,
-        _dask_graph.node_type,
-        _dask_graph.data_type,
-        _dask_graph.converter(graph),
-        scheduler.find_kind,
-    )
+    try:
+        values = scheduler.core.run(
+            graph,
+            flat,
+            _dask_graph.node_type,
+            _dask_graph.data_type,
+            _dask_graph.converter(graph),
+            scheduler.find_kind,
+        )
+    except _core.Invalid as error:
+        circle = _getcycle(graph, flat) if "in a circle" in str(error) else None
+        if not circle:
+            raise
+        names = " -> ".join(map(repr, circle))
+        raise _core.Invalid(f"tasks wait for each other in a circle: {names}") from None
     return _local.nested_get(keys, dict(zip(flat, values)))
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest.mock
 
 import pytest
 from chosen_dask import dask  # noqa: I001: before what imports Dask
@@ -202,6 +203,35 @@ def test_wrong_amount_is_an_error_of_the_decorator(amounts, error):
         tenon.resources(**amounts)
 
 
+def test_callable_that_answers_every_name_or_none():
+    class Raising:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+        def __call__(self):
+            return 5
+
+    assert get({"x": (unittest.mock.Mock(return_value=4),), "y": (Raising(),)}, ["x", "y"]) == (4, 5)
+    graph = {"x": (unittest.mock.Mock(return_value=4),), "y": (Raising(),), "z": (where,)}
+    assert get(graph, ["x", "y"]) == (4, 5)
+
+
+@pytest.mark.parametrize("number, error", [(True, ValueError), (-1, ValueError), (1.5, TypeError), ("2", TypeError)])
+def test_wrong_number_of_workers_is_an_error(number, error):
+    with pytest.raises(error):
+        get({"x": (inc, 1)}, "x", num_workers=number)
+
+
+def test_annotated_affinity_may_be_one_name():
+    with dask.annotate(resources={"GPU": 1, "CPU": 0, "affinity": "GPU"}):
+        value = dask.delayed(tenon.resource_id)("GPU")
+    assert value.compute(scheduler=get, optimize_graph=False) in (0, 1)
+    with dask.annotate(resources={"CPU": 1, "affinity": "GPU"}):
+        value = dask.delayed(tenon.resource_id)("GPU")
+    with pytest.raises(ValueError, match="affinity"):
+        value.compute(scheduler=get, optimize_graph=False)
+
+
 def test_slots_have_one_task_at_a_time_and_cpus_go_on():
     lock, now, most = threading.Lock(), collections.Counter(), collections.Counter()
 
@@ -355,8 +385,8 @@ def test_failed_task_is_called_again_here_if_asked():
 def test_unknown_key_circle_and_missing_input():
     with pytest.raises(KeyError):
         get({"x": 1}, "y")
-    with pytest.raises(ValueError, match="circle"):
-        get({"x": (inc, "y"), "y": (inc, "x")}, "x")
+    with pytest.raises(ValueError, match="circle: .*'[xy]' -> '[xy]'"):
+        get({"w": 1, "x": (inc, "y"), "y": (both, "x", "w")}, ["w", "x"])
     assert get({"x": (inc, 1)}, "x") == 2
 
 
@@ -519,6 +549,9 @@ def test_options_are_set_back_and_wrong_ones_change_nothing():
         for wrong in {"resources": {"GPU": (1, 1)}}, {"resources": {"GPU": "x"}}, {"skips": -1}, {"nothing": 1}:
             with pytest.raises((TypeError, ValueError, OverflowError)):
                 tenon.set_options(**wrong)
+        for wrong in 5, "GPU=1", ["GPU"]:
+            with pytest.raises(TypeError, match="not a dict"):
+                tenon.set_options(resources=wrong)
         assert get({"x": (where,)}, "x") == 7
     assert get({"x": (where,)}, "x") in (0, 1)
 

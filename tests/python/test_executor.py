@@ -71,6 +71,11 @@ def test_error_of_a_call_keeps_nothing_alive(executor):
         gc.enable()
 
 
+def test_unknown_resource_has_no_slots(executor):
+    with pytest.raises(tenon.Invalid, match="NPU"):
+        executor.submit(tenon.resource_id, "NPU", resources={"GPU": 1}).result(WAIT_S)
+
+
 def test_slots_have_one_call_at_a_time(executor):
     busy = [threading.Lock(), threading.Lock()]
 
