@@ -490,6 +490,10 @@ static bool run_tasks(tnp_sched *its, struct tnp_run *run)
     run->has_affinity = its->has_affinity;
     int status = add_tasks(its, run);
     while (status == 0) {
+        if (its->is_ending) {
+            PyErr_SetNone(PyExc_SystemExit); /* which ends this thread, without a word */
+            return false;
+        }
         TNP_UNLOCKED(status,
                      tn_graph_wait(run->graph, tn_deadline_after(SLICE_MS * TN_MILLISECOND)));
         if (status == 0)

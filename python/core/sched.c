@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { GRAPH_TASKS = 4096 }; /* of one graph of submit() */
 
@@ -171,12 +172,29 @@ static int drain(tnp_sched *its)
     return status;
 }
 
-static PyObject *close_method(tnp_sched *its, PyObject *unused)
+/* Have runs of other threads end, and wait until those threads have left them. */
+static void end_runs(tnp_sched *its)
 {
-    (void)unused;
+    const struct timespec nap = {.tv_nsec = 1000000};
+    its->is_ending = true;
+    while (its->callers > 0) {
+        Py_BEGIN_ALLOW_THREADS;
+        nanosleep(&nap, NULL);
+        Py_END_ALLOW_THREADS;
+    }
+}
+
+static PyObject *close_method(tnp_sched *its, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"at_exit", NULL};
+    int at_exit = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$p", names, &at_exit))
+        return NULL;
     if (its->sched == NULL)
         Py_RETURN_NONE;
     bool is_in_task = tnp_sched_of_task == its;
+    if (at_exit && !is_in_task)
+        end_runs(its);
     if (is_in_task || its->callers > 0)
         return tnp_raise_text(TN_ERR_INVALID, is_in_task ? "a task cannot close its scheduler"
                                                          : "another thread uses the scheduler");
@@ -328,8 +346,8 @@ static PyObject *resources(tnp_sched *its, PyObject *unused)
 /* ---- the type ---------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
-    {"close", (PyCFunction)close_method, METH_NOARGS,
-     "close($self, /)\n--\n\n"
+    {"close", (PyCFunction)(void (*)(void))close_method, METH_VARARGS | METH_KEYWORDS,
+     "close($self, /, *, at_exit=False)\n--\n\n"
      "Wait for all tasks of submit(), and end the threads."},
     {"kind", (PyCFunction)tnp_sched_kind, METH_VARARGS,
      "kind($self, name, request, affinity, /)\n--\n\n"

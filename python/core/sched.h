@@ -30,6 +30,7 @@ struct tnp_sched {
     bool has_affinity;          /* some kinds have */
     uint32_t submitted;         /* tasks in `graph` */
     uint32_t callers;           /* threads in run() or close() */
+    bool is_ending;             /* runs end as soon as their tasks that have begun */
     struct tnp_trace *trace;    /* owned; NULL: nothing is noted */
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
 };

@@ -423,8 +423,12 @@ class Scheduler:
     """Threads that run calls when the resources that the calls request are free."""
     def __new__(cls, resources: Optional[str] = None, order: int = 0, skips: int = 0, skew: float = 0,
                 trace: bool = False) -> Self: ...
-    def close(self) -> None:
-        """Wait for all tasks of submit(), and end the threads."""
+    def close(self, *, at_exit: bool = False) -> None:
+        """Wait for all tasks of submit(), and end the threads.
+
+        Raises Invalid if another thread runs a graph. With `at_exit`, the tasks of that graph that run are waited for,
+        the others do not begin, and SystemExit ends that thread.
+        """
     def kind(self, name: str, request: Optional[str], affinity: Optional[str], /) -> int:
         """Make a kind of task, and return its index."""
     def submit(self, kind: int, callable: Callable[[], Any], priority: int = 0, /) -> None: ...

@@ -181,10 +181,10 @@ os.register_at_fork(after_in_child=forget_after_fork)
 # ---- the end of the process
 
 
-def close(core):
-    """Wait for the calls that a scheduler has. Another thread may do so already."""
+def close(core, at_exit=False):
+    """Wait for the calls that a scheduler has. Another thread may do so already, or run a graph, unless `at_exit`."""
     try:
-        core.close()
+        core.close(at_exit=at_exit)
     except _core.Error:
         pass
 
@@ -207,7 +207,7 @@ def end_all():
     global is_ending
     is_ending = True
     for each in list(_all):
-        close(each)
+        close(each, at_exit=True)
 
 
 # As for concurrent.futures, before the interpreter ends: its calls can still be made.

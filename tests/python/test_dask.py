@@ -495,10 +495,15 @@ def test_program_ends_after_a_run_and_with_one_under_way():
     done = run_program("print(tenon.dask.get({'x': (add, 1, 2)}, 'x'))")
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
     done = run_program(
-        "threading.Thread(target=tenon.dask.get, args=({'x': (time.sleep, 0.5)}, 'x'), daemon=True).start();"
-        "time.sleep(0.1)"
+        """
+begun, ending = threading.Event(), threading.Event()
+def work(): begun.set(); ending.wait(); print("done")
+threading._register_atexit(ending.set)
+threading.Thread(target=tenon.dask.get, args=({"x": (work,)}, "x"), daemon=True).start()
+begun.wait()
+"""
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 def test_ctrl_c_ends_a_run_while_a_task_hangs():
