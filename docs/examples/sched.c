@@ -4,6 +4,8 @@
 #include "must.h"
 
 #include <assert.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 /* show: tn_resource_id tn_task_set_bytes */
 static int run_kernel(const tn_task_call *call)
@@ -45,7 +47,8 @@ static tn_sched *make_sched(void)
 {
     /* show: tn_sched_create */
     tn_sched *sched; /* four processors, and two cards with two slots each */
-    must(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))"),
+    must(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))",
+                                    .flags = TN_SCHED_TRACE),
                          &sched));
     /* end */
     return sched;
@@ -143,6 +146,13 @@ int main(void)
         printf("%s: %g of %g are free\n", info.resources[i].name, info.resources[i].free,
                info.resources[i].total);
     /* end */
+
+    /* show: tn_sched_write_trace */
+    int fd = open("run.json", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    must(tn_sched_write_trace(sched, fd)); /* made with .flags = TN_SCHED_TRACE */
+    close(fd);
+    /* end */
+    assert(unlink("run.json") == 0);
 
     /* show: tn_sched_close */
     sched = tn_sched_close(sched);

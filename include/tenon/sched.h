@@ -50,7 +50,8 @@ enum {
 };
 
 enum {
-    TN_SCHED_VIRTUAL = 1 /* virtual time: functions are not called, and a task takes run_ns */
+    TN_SCHED_VIRTUAL = 1, /* virtual time: functions are not called, and a task takes run_ns */
+    TN_SCHED_TRACE = 2    /* keep what each task did, for tn_sched_write_trace() */
 };
 
 /** What a task did, for tn_sched_options.trace. */
@@ -142,6 +143,24 @@ typedef struct tn_sched_info {
  * Blocks: never.
  */
 TN_API TN_NODISCARD int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_info);
+
+/**
+ * Write what the tasks did that have ended, as JSON that https://ui.perfetto.dev and the trace
+ * viewer of Chrome open: a lane for each slot and each CPU, an arrow from each input to the
+ * task that waited for it, and a counter for each resource. Times are those of tn_task_event.
+ * The trace grows with each task, by some 100 bytes, until the scheduler is closed.
+ *
+ * @param fd  a descriptor to write to; it stays open
+ * @return 0, or
+ *         TN_ERR_INVALID    sched is NULL, or was made without TN_SCHED_TRACE
+ *         TN_ERR_NO_MEMORY  there is no private memory, or was none when a task ended
+ *         TN_ERR_SYSTEM     a write failed
+ *         TN_ERR_CLOSED     the other end of a pipe is closed
+ *         TN_ERR_FORKED
+ *
+ * Blocks: until all is written. Tasks that end meanwhile wait for that.
+ */
+TN_API TN_NODISCARD int tn_sched_write_trace(tn_sched *sched, int fd);
 
 /* ---- kinds ------------------------------------------------------------------------------- */
 
@@ -265,6 +284,8 @@ typedef struct tn_task_list {
     const uint64_t *input_ends; /* [count]: the inputs of task i are inputs[input_ends[i - 1]]
                                    to inputs[input_ends[i] - 1]; NULL: no task has any */
     const uint64_t *inputs;     /* tasks that must end before: [input_ends[count - 1]] */
+    const char *const *names;   /* [count], for tn_sched_write_trace(); copied; may be NULL, and
+                                   so may a name */
 } tn_task_list;
 
 /**

@@ -355,7 +355,7 @@ static void run_task(struct turn *turn, struct tni_task *task)
     }
     if (status != 0)
         status = settle_status(turn, task, status);
-    if (sched->options.trace != NULL)
+    if (tni_sched_is_traced(sched))
         tni_finish_trace(sched, task, turn->worker->running, status, tni_os_now_ns());
     end_task(turn, task, status);
 }
@@ -370,7 +370,7 @@ static bool take_turn(struct tni_worker *worker)
     struct tni_task *task;
     /* With a trace, each task has its own times. */
     const struct tni_taker taker = {.now_ns = turn.started_ns,
-                                    .most = sched->options.trace != NULL ? 1 : BATCH,
+                                    .most = tni_sched_is_traced(sched) ? 1 : BATCH,
                                     .batch_ns = TURN_NS};
     if (!tni_plan_next(&sched->plan, &taker, worker->running, &tasks))
         return false;

@@ -12,6 +12,7 @@ struct tn_graph {
     struct tni_graph tasks; /* the first member: a task finds its graph by it */
     struct tn_sched *sched;
     struct tn_graph *prev, *next;    /* of the scheduler */
+    uint32_t trace_number;           /* of the graph in the trace */
     tni_os_cond ended;               /* broadcast when the last task has ended */
     int failure_status;              /* of the task that failed first; 0: none failed */
     char failure[TNI_FAILURE_BYTES]; /* its sentence */
@@ -80,6 +81,7 @@ struct tn_sched {
     uint32_t seceded_count; /* tasks that run and gave back their CPU */
     bool is_closing;
     struct tni_place *places;
+    struct tni_trace *trace; /* owned; NULL: without TN_SCHED_TRACE */
     /* virtual time */
     uint64_t virtual_ns;
     struct tni_event *events; /* owned; a heap by ends_ns, [event_count] */
@@ -93,6 +95,11 @@ int tni_sched_check(const struct tn_sched *sched, const char *name);
 static inline bool tni_sched_is_virtual(const struct tn_sched *sched)
 {
     return (sched->options.flags & TN_SCHED_VIRTUAL) != 0;
+}
+/** Whether what each task did is told or noted. Then each task has its own times. */
+static inline bool tni_sched_is_traced(const struct tn_sched *sched)
+{
+    return sched->options.trace != NULL || sched->trace != NULL;
 }
 /** The time of the scheduler's clock. */
 uint64_t tni_sched_now_ns(const struct tn_sched *sched);
@@ -129,7 +136,7 @@ void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t 
 int tni_finish_oom(struct tn_sched *sched, struct tni_task *task);
 /** The status with which a task ends if its function returned `status`, which is not 0. */
 int tni_finish_status(const struct tni_task *task, int status);
-/** Call the trace function. Not under the lock. */
+/** Call the trace function, and note the task. Not under the lock. */
 void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
                       const struct tni_running *running, int status, uint64_t ended_ns);
 /** Make a struct for what a task gets, with room for all slots. NULL: no memory */
@@ -188,6 +195,21 @@ void tni_places_wake(struct tn_sched *sched, uint64_t now_ns);
 int tni_place_of(struct tn_sched *sched, struct tn_pool *pool, struct tni_place **ret_place);
 /** End the threads of all places. Not under the lock. */
 void tni_places_end(struct tn_sched *sched);
+
+/* ---- trace.c ----------------------------------------------------------------------------- */
+
+/** @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM */
+int tni_trace_create(struct tni_trace **ret_trace);
+/** NULL is accepted. @param is_own  whether this process made it */
+void tni_trace_free(struct tni_trace *trace, bool is_own);
+/** Give a number to a graph. */
+uint32_t tni_trace_graph(struct tni_trace *trace);
+/** Note the inputs and the names of tasks that were added; the first has the number `first`. */
+void tni_trace_add(struct tni_trace *trace, uint32_t graph, uint32_t first,
+                   const tn_task_list *list);
+/** Note a task that has ended. */
+void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
+                    const struct tni_running *running, int status, uint64_t ended_ns);
 
 /* ---- sleep.c ----------------------------------------------------------------------------- */
 

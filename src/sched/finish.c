@@ -124,6 +124,8 @@ static const char *print_slots(const struct tn_sched *sched, const struct tni_ru
 void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
                       const struct tni_running *running, int status, uint64_t ended_ns)
 {
+    if (sched->trace != NULL)
+        tni_trace_note(sched->trace, task, running, status, ended_ns);
     if (sched->options.trace == NULL)
         return;
     const tn_task_event event = {.graph = tni_graph_of(task),

@@ -26,6 +26,7 @@ int tn_graph_create(tn_sched *sched, tn_graph **ret_graph)
     }
     tni_graph_init(&graph->tasks);
     graph->sched = sched;
+    graph->trace_number = sched->trace != NULL ? tni_trace_graph(sched->trace) : 0;
     tni_os_mutex_lock(&sched->lock);
     graph->next = sched->graphs;
     if (sched->graphs != NULL)
@@ -85,6 +86,8 @@ static int add_tasks(struct tn_graph *graph, const tn_task_list *given,
     status = tni_graph_add(&sched->plan, &graph->tasks, &list, &ready, &added);
     if (status != 0)
         return status;
+    if (sched->trace != NULL)
+        tni_trace_add(sched->trace, graph->trace_number, added.first, given);
     tni_plan_push(&sched->plan, &ready);
     tni_finish_count(graph, added.ended);
     (void)tni_crew_wake(sched);

@@ -366,7 +366,7 @@ static int make_place(struct tn_sched *sched, struct tn_pool *pool,
         return status;
     }
     uint64_t cpus = sched->plan.pools.pools[TNI_CPU].total / TNI_UNIT;
-    bool is_batch = sched->options.trace == NULL && tni_pool_worker_count(pool) <= cpus;
+    bool is_batch = !tni_sched_is_traced(sched) && tni_pool_worker_count(pool) <= cpus;
     place->worker.is_place = true;
     place->pool = pool;
     place->most = is_batch ? BATCH : 1;

@@ -3,7 +3,7 @@
  * sched: runs tasks of graphs, in threads of this process or in virtual time.
  *
  * Nouns: scheduler, kind (here); graph (graph.c); task, call, slots of a task (task.c); worker
- * (worker.c); turn (crew.c); place (place.c); trace (finish.c); event (virtual.c).
+ * (worker.c); turn (crew.c); place (place.c); trace (trace.c); event (virtual.c).
  *
  * I1  One lock protects the plan, the workers and the graphs. Functions of the program (tasks,
  *     trace, hooks) are called without it.
@@ -27,9 +27,10 @@ static int read_options(const tn_sched_options *options, tn_sched_options *ret)
     int status = tni_take_options("tn_sched_options", options, sizeof *ret, ret);
     if (status != 0)
         return status;
-    if ((ret->flags & ~(uint32_t)TN_SCHED_VIRTUAL) != 0)
+    if ((ret->flags & ~(uint32_t)(TN_SCHED_VIRTUAL | TN_SCHED_TRACE)) != 0)
         return tni_fail(TN_ERR_INVALID,
-                        "tn_sched_options.flags is %#x: only TN_SCHED_VIRTUAL is known",
+                        "tn_sched_options.flags is %#x: TN_SCHED_VIRTUAL and TN_SCHED_TRACE "
+                        "are known",
                         ret->flags);
     if (ret->reserved != 0)
         return tni_fail(TN_ERR_INVALID, "tn_sched_options.reserved is %u, not 0",
@@ -49,8 +50,12 @@ static int init_sched(struct tn_sched *sched)
     int status = tni_plan_init(&sched->plan, &plan);
     if (status != 0)
         return status;
-    status = tni_os_mutex_init(&sched->lock);
+    if ((sched->options.flags & TN_SCHED_TRACE) != 0)
+        status = tni_trace_create(&sched->trace);
+    if (status == 0)
+        status = tni_os_mutex_init(&sched->lock);
     if (status != 0) {
+        tni_trace_free(sched->trace, true);
         tni_plan_fini(&sched->plan);
         return status;
     }
@@ -96,6 +101,7 @@ tn_sched *tn_sched_close(tn_sched *sched)
     for (uint32_t i = 0; i < sched->event_count; i++)
         free(sched->events[i].running);
     free(sched->events);
+    tni_trace_free(sched->trace, sched->pid == tni_os_pid());
     tni_plan_fini(&sched->plan);
     free(sched);
     return NULL;

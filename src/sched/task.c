@@ -38,6 +38,21 @@ int tn_task_get_status(tn_graph *graph, uint64_t task, uint64_t *ret_cause)
                     cause == its->id ? "" : ", and this task depends on it");
 }
 
+/* End a task that pends. Under the lock, which is released meanwhile. */
+static void end_pending(struct tn_sched *sched, struct tni_task *task, int status)
+{
+    uint64_t now_ns = tni_os_now_ns();
+    if (tni_sched_is_traced(sched)) {
+        task->is_ended_early = true; /* so that nobody else ends it */
+        atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);
+        tni_os_mutex_unlock(&sched->lock);
+        tni_finish_trace(sched, task, task->running, status, now_ns);
+        tni_os_mutex_lock(&sched->lock);
+    }
+    tni_finish_later(task, status, now_ns);
+    (void)tni_crew_wake(sched);
+}
+
 int tn_task_end(tn_graph *graph, uint64_t task, int status)
 {
     struct tni_task *its;
@@ -47,11 +62,12 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
     if (status > 0)
         return tni_fail(TN_ERR_INVALID, "the status is %d: it is 0 or a negative TN_ERR_*",
                         status);
-    tni_os_mutex_lock(&graph->sched->lock);
+    struct tn_sched *sched =
+        graph->sched; /* once the task has ended, the graph may be closed */
+    tni_os_mutex_lock(&sched->lock);
     uint8_t state = atomic_load_explicit(&its->state, memory_order_relaxed);
     if (state == TNI_TASK_PENDING) {
-        tni_finish_later(its, status, tni_os_now_ns());
-        (void)tni_crew_wake(graph->sched);
+        end_pending(sched, its, status);
     } else if (state == TNI_TASK_RUNNING && !its->is_ended_early && its->running == NULL) {
         its->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
         its->early_status = status;
@@ -60,7 +76,7 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
     } else {
         found = tni_fail(TN_ERR_INVALID, "task %llu does not run", (unsigned long long)task);
     }
-    tni_os_mutex_unlock(&graph->sched->lock);
+    tni_os_mutex_unlock(&sched->lock);
     return found;
 }
 

@@ -424,12 +424,13 @@ TN_TEST(tn_task_stays_as_it_is)
 
 TN_TEST(tn_task_list_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_task_list), 40);
+    assert_int_equal(sizeof(tn_task_list), 48);
     PIN(tn_task_list, struct_size, 0);
     PIN(tn_task_list, tasks, 8);
     PIN(tn_task_list, count, 16);
     PIN(tn_task_list, input_ends, 24);
     PIN(tn_task_list, inputs, 32);
+    PIN(tn_task_list, names, 40);
 }
 
 TN_TEST(tn_graph_info_stays_as_it_is)

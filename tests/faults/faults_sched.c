@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "faults.h"
 
@@ -141,6 +143,22 @@ static int get_info(void)
 FAULTS(tn_sched_create, .call = create, .undo = close_out)
 FAULTS(tn_sched_close, .prepare = have_threads, .never_fails = true, .depends = true,
        .before = make_idle_thread, .call = close_it)
+static int trace_fd;
+static void make_traced(void)
+{
+    trace_fd = memfd_create("trace", 0);
+    TN_CHECK(trace_fd >= 0);
+    make_with(TN_SCHED_TRACE | TN_SCHED_VIRTUAL);
+    TN_CHECK_OK(add(graph, kind, NULL));
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+}
+static void end_traced(void)
+{
+    end();
+    close(trace_fd);
+}
+static int write_trace(void) { return tn_sched_write_trace(sched, trace_fd); }
+FAULTS(tn_sched_write_trace, .prepare = make_traced, .finish = end_traced, .call = write_trace)
 FAULTS(tn_sched_get_info, WITH_SCHED, .has_no_calls = true, .call = get_info)
 
 static int create_kind(void)

@@ -310,6 +310,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
 #define ON_A_SCHEDULER(X)                                                                      \
     X(tn_sched_create, 0, tn_sched_create(NULL, OUT(tn_sched *)))                              \
     X(tn_sched_get_info, TN_ERR_FORKED, tn_sched_get_info(sched, OUT_STRUCT(tn_sched_info)))   \
+    X(tn_sched_write_trace, TN_ERR_FORKED, tn_sched_write_trace(sched, 1))                     \
     X(tn_sched_close, 0, DO(tn_sched_close(sched)))                                            \
     X(tn_kind_create, TN_ERR_FORKED, tn_kind_create(sched, &kind_options, OUT(tn_kind *)))     \
     X(tn_graph_create, TN_ERR_FORKED, tn_graph_create(sched, OUT(tn_graph *)))                 \

@@ -544,7 +544,7 @@ TN_TEST(an_option_that_is_out_of_range_is_refused)
     tn_kind *kind;
     assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .order = 3), &sched),
                      TN_ERR_INVALID);
-    assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = 2), &sched),
+    assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = 4), &sched),
                      TN_ERR_INVALID);
     assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .skew = -1), &sched),
                      TN_ERR_INVALID);

@@ -82,10 +82,13 @@ TN_TEST(a_wrong_option_of_a_scheduler_is_named_with_its_limit)
     tn_kind *kind = NULL;
     tn_graph *graph = NULL;
     INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = 8), &sched),
-                 "tn_sched_options.flags is 0x8: only TN_SCHED_VIRTUAL is known");
+                 "tn_sched_options.flags is 0x8: TN_SCHED_VIRTUAL and TN_SCHED_TRACE are "
+                 "known");
     INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .reserved = 1), &sched),
                  "tn_sched_options.reserved is 1, not 0");
     TN_CHECK_OK(tn_sched_create(NULL, &sched));
+    INVALID_SAYS(tn_sched_write_trace(sched, 1),
+                 "the scheduler was made without TN_SCHED_TRACE: it has no trace");
     INVALID_SAYS(tn_kind_create(sched,
                                 TN_OPTIONS(tn_kind_options, .variants = &variant,
                                            .variant_count = TN_VARIANTS + 1),
@@ -102,6 +105,11 @@ TN_TEST(a_wrong_option_of_a_scheduler_is_named_with_its_limit)
         tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = TN_SCHED_VIRTUAL), &sched));
     TN_CHECK_OK(tn_kind_create(
         sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &kind));
+    INVALID_SAYS(tn_kind_create(sched,
+                                TN_OPTIONS(tn_kind_options, .variants = &variant,
+                                           .variant_count = 1, .flags = 6),
+                                &kind),
+                 "tn_kind_options.flags is 0x6: only TN_KIND_WRITES_INPUTS is known");
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 #define ADD(...)                                                                               \
     tn_graph_add(graph,                                                                        \

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenon simulate: run a graph in virtual time, and show how far that is from the best. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "simulate.h"
 #include "table.h"
 #include "text.h"
-#include "trace.h"
 
 struct arguments {
     struct cmd_arguments common;
@@ -159,68 +160,28 @@ static int print_text(const struct report *report)
 
 /* ---- trace ------------------------------------------------------------------------------- */
 
-static int fill_trace(const struct report *report, struct trace *trace)
-{
-    const struct simulate_graph *graph = report->graph;
-    uint64_t edge = 0;
-
-    for (uint32_t i = 0; i < graph->task_count; i++) {
-        const struct simulate_task *task = &report->result->tasks[i];
-        uint32_t kind = graph->task_kinds[i];
-        const struct trace_task its = {
-            .kind = graph->kinds[kind].name,
-            .id = graph->ids[i] != NULL ? json_string_value(graph->ids[i]) : NULL,
-            .slots = task->slots,
-            .amounts = report->result->amounts[kind].of[task->variant],
-            .number = i,
-            .began_ns = task->began_ns,
-            .ended_ns = task->ended_ns};
-        if (trace_add(trace, &its) != 0)
-            return -1;
-        for (; edge < graph->input_ends[i]; edge++)
-            if (trace_connect(trace, (uint32_t)graph->inputs[edge], i) != 0)
-                return -1;
-    }
-    return 0;
-}
-
-static int fail_write(const char *path, int error)
+static int fail_write(const char *path, const char *why)
 {
     char shown[CMD_SENTENCE_BYTES];
     snprintf(shown, sizeof shown, "%s", path);
     fprintf(stderr, "tenon simulate: %s: the trace cannot be written: %s\n",
-            tni_text_clean(shown), strerror(error));
+            tni_text_clean(shown), why);
     return CMD_TROUBLE;
-}
-
-static int save_trace(struct trace *trace, const char *path)
-{
-    FILE *file = fopen(path, "we");
-    if (file == NULL)
-        return fail_write(path, errno);
-    int status = trace_write(trace, file);
-    bool has_failed = ferror(file) != 0;
-    errno = 0;
-    if (has_failed)
-        fputc('\n', file); /* one more write tells the reason */
-    has_failed = fflush(file) != 0 || has_failed;
-    int error = errno != 0 ? errno : EIO;
-    if (fclose(file) != 0 && !has_failed) {
-        has_failed = true;
-        error = errno;
-    }
-    if (status != 0)
-        return cmd_no_memory("simulate");
-    return has_failed ? fail_write(path, error) : CMD_FINE;
 }
 
 static int write_trace(const struct report *report, const char *path)
 {
-    const tn_sched_info *info = &report->result->info;
-    struct trace *trace = trace_create(info->resources, info->resource_count);
-    int code = trace != NULL && fill_trace(report, trace) == 0 ? save_trace(trace, path)
-                                                               : cmd_no_memory("simulate");
-    trace_destroy(trace);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return fail_write(path, strerror(errno));
+    int status = tn_sched_write_trace(report->result->sched, fd);
+    if (status == TN_ERR_NO_MEMORY) {
+        close(fd);
+        return cmd_no_memory("simulate");
+    }
+    int code = status != 0 ? fail_write(path, tn_error_detail()) : CMD_FINE;
+    if (close(fd) != 0 && code == CMD_FINE)
+        code = fail_write(path, strerror(errno));
     return code;
 }
 
@@ -242,7 +203,7 @@ static int simulate(const struct arguments *arguments, const struct simulate_gra
     if (code == CMD_FINE)
         code = arguments->common.as_json ? print_json(&report) : print_text(&report);
     simulate_bounds_fini(&report.bounds);
-    simulate_result_fini(graph, &result);
+    simulate_result_fini(&result);
     return code;
 }
 

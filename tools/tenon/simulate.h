@@ -95,7 +95,6 @@ int simulate_machine_read(const char *path, struct simulate_machine *ret_machine
 struct simulate_task {
     uint64_t began_ns, ended_ns;
     uint32_t variant;
-    char *slots; /* owned, as in tn_task_event; NULL if they were not asked for */
 };
 
 /** What each variant of a kind takes of each resource. */
@@ -108,17 +107,18 @@ struct simulate_result {
     struct simulate_task *tasks;       /* [task_count] */
     struct simulate_amounts *amounts;  /* [kind_count] */
     bool was_full[SIMULATE_RESOURCES]; /* all of it was in use at some time */
+    tn_sched *sched;                   /* owned: it has the trace, if one was asked for */
 };
 
 /**
  * Run the graph in virtual time, or print why that failed.
- * @param keeps_slots  for a trace
+ * @param is_traced  for tn_sched_write_trace()
  * @return an exit code
  */
 int simulate_run(const struct simulate_graph *graph, const struct simulate_machine *machine,
-                 bool keeps_slots, struct simulate_result *ret_result);
+                 bool is_traced, struct simulate_result *ret_result);
 /** The result may be half made, or all zero. */
-void simulate_result_fini(const struct simulate_graph *graph, struct simulate_result *result);
+void simulate_result_fini(struct simulate_result *result);
 
 /* ---- lower bounds ------------------------------------------------------------------------ */
 

@@ -13,7 +13,6 @@ struct run {
     tn_kind **kinds; /* [kind_count] */
     uint32_t *ended; /* [ended_count]: tasks in the order of their ends */
     uint32_t ended_count;
-    bool keeps_slots, lacks_memory;
 };
 
 static void remember(const tn_task_event *event, void *context)
@@ -24,10 +23,6 @@ static void remember(const tn_task_event *event, void *context)
     task->ended_ns = event->ended_ns;
     task->variant = event->variant;
     run->ended[run->ended_count++] = (uint32_t)event->task;
-    if (!run->keeps_slots)
-        return;
-    task->slots = strdup(event->slots);
-    run->lacks_memory = run->lacks_memory || task->slots == NULL;
 }
 
 /* ---- kinds ------------------------------------------------------------------------------- */
@@ -96,18 +91,27 @@ static int add_tasks(const struct run *run, tn_graph *made)
     uint32_t count = graph->task_count;
     uint64_t input_count = count > 0 ? graph->input_ends[count - 1] : 0;
     uint64_t *inputs = malloc((input_count + 1) * sizeof *inputs);
+    const char **names = calloc(count + (size_t)1, sizeof(const char *));
 
-    if (inputs == NULL)
+    if (inputs == NULL || names == NULL) {
+        free(inputs);
+        free((void *)names);
         return TN_ERR_NO_MEMORY;
+    }
     for (uint64_t i = 0; i < input_count; i++)
         inputs[i] = TN_TASK_OF_LIST(graph->inputs[i]);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         graph->tasks[i].kind = run->kinds[graph->task_kinds[i]];
+        if (graph->ids[i] != NULL)
+            names[i] = json_string_value(graph->ids[i]);
+    }
     int status = tn_graph_add(made,
                               TN_OPTIONS(tn_task_list, .tasks = graph->tasks, .count = count,
-                                         .input_ends = graph->input_ends, .inputs = inputs),
+                                         .input_ends = graph->input_ends, .inputs = inputs,
+                                         .names = names),
                               NULL);
     free(inputs);
+    free((void *)names);
     return status;
 }
 
@@ -122,7 +126,7 @@ static int run_tasks(struct run *run)
         status = tn_graph_run(graph, TN_FOREVER);
     int code = status != 0 ? cmd_fail("simulate", run->graph->file.path, status) : CMD_FINE;
     tn_graph_close(graph);
-    return code == CMD_FINE && run->lacks_memory ? cmd_no_memory("simulate") : code;
+    return code;
 }
 
 /* ---- what was full ----------------------------------------------------------------------- */
@@ -200,13 +204,14 @@ static bool make_arrays(struct run *run)
 }
 
 int simulate_run(const struct simulate_graph *graph, const struct simulate_machine *machine,
-                 bool keeps_slots, struct simulate_result *ret_result)
+                 bool is_traced, struct simulate_result *ret_result)
 {
     struct simulate_result result = {.info.struct_size = sizeof result.info};
-    struct run run = {.graph = graph, .result = &result, .keeps_slots = keeps_slots};
+    struct run run = {.graph = graph, .result = &result};
     const tn_sched_options options = {.struct_size = sizeof options,
                                       .resources = machine->resources,
-                                      .flags = TN_SCHED_VIRTUAL,
+                                      .flags =
+                                          TN_SCHED_VIRTUAL | (is_traced ? TN_SCHED_TRACE : 0),
                                       .order = machine->order,
                                       .skips = machine->skips,
                                       .skew = machine->skew,
@@ -218,20 +223,19 @@ int simulate_run(const struct simulate_graph *graph, const struct simulate_machi
         int status = tn_sched_create(&options, &run.sched);
         code = status != 0 ? cmd_fail("simulate", machine->path, status) : run_graph(&run);
     }
-    run.sched = tn_sched_close(run.sched);
     free((void *)run.kinds);
     free(run.ended);
+    result.sched = run.sched;
     if (code == CMD_FINE)
         *ret_result = result;
     else
-        simulate_result_fini(graph, &result);
+        simulate_result_fini(&result);
     return code;
 }
 
-void simulate_result_fini(const struct simulate_graph *graph, struct simulate_result *result)
+void simulate_result_fini(struct simulate_result *result)
 {
-    for (uint32_t i = 0; result->tasks != NULL && i < graph->task_count; i++)
-        free(result->tasks[i].slots);
+    tn_sched_close(result->sched);
     free(result->tasks);
     free(result->amounts);
 }

@@ -1396,6 +1396,7 @@ pub const TN_ORDER_DEPTH: _bindgen_ty_27 = 1;
 pub const TN_ORDER_RANK: _bindgen_ty_27 = 2;
 pub type _bindgen_ty_27 = ::std::os::raw::c_uint;
 pub const TN_SCHED_VIRTUAL: _bindgen_ty_28 = 1;
+pub const TN_SCHED_TRACE: _bindgen_ty_28 = 2;
 pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1484,6 +1485,12 @@ extern "C" {
     pub fn tn_sched_get_info(
         sched: *mut tn_sched,
         ret_info: *mut tn_sched_info,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_sched_write_trace(
+        sched: *mut tn_sched,
+        fd: ::std::os::raw::c_int,
     ) -> ::std::os::raw::c_int;
 }
 pub const TN_TASK_DONE: _bindgen_ty_29 = 0;
@@ -1595,6 +1602,7 @@ pub struct tn_task_list {
     pub count: u64,
     pub input_ends: *const u64,
     pub inputs: *const u64,
+    pub names: *const *const ::std::os::raw::c_char,
 }
 impl Default for tn_task_list {
     fn default() -> Self {
