@@ -44,7 +44,8 @@ typedef struct tn_kind tn_kind;
 
 /** In which order ready tasks of one priority begin. */
 enum {
-    TN_ORDER_AUTO = 0,  /* by rank if the time of each task of a list is known, else by depth */
+    TN_ORDER_AUTO = 0, /* by rank if the times of all tasks of the first list that the scheduler
+                          gets are known, else by depth; so for later lists too */
     TN_ORDER_DEPTH = 1, /* depth first: few results are waited for at a time */
     TN_ORDER_RANK = 2   /* first the task with the longest way to the end of the graph */
 };
@@ -205,10 +206,12 @@ typedef int tn_task_take_fn(const tn_task_call *call, tn_pool_result *result);
 typedef struct tn_variant {
     tn_task_fn *run;     /* NULL only with TN_SCHED_VIRTUAL */
     const char *request; /* as in "CPU=0 GPU=1"; one CPU if it has no CPU; NULL: one CPU */
-    uint64_t run_ns;     /* how long it takes; 0: not known, it is measured */
+    uint64_t run_ns;     /* how long it takes, at most TN_RUN_NS_MAX; 0: not known, it is
+                            measured */
 } tn_variant;
 
 enum { TN_VARIANTS = 4 };
+#define TN_RUN_NS_MAX (UINT64_C(1) << 60) /* 36 years */
 
 typedef struct tn_kind_options {
     size_t struct_size;         /* sizeof(tn_kind_options) */
@@ -269,7 +272,7 @@ typedef struct tn_task {
     tn_kind *kind;    /* of the same scheduler */
     void *context;    /* passed on */
     uint64_t bytes;   /* of its result, for affinity; 0: not known */
-    uint64_t run_ns;  /* how long it takes; 0: as others of its kind */
+    uint64_t run_ns;  /* how long it takes, at most TN_RUN_NS_MAX; 0: as others of its kind */
     int32_t priority; /* -32768 to 32767; tasks of a higher priority begin first */
     uint32_t reserved;
 } tn_task;
@@ -324,7 +327,9 @@ TN_API TN_NODISCARD int tn_graph_add(tn_graph *graph, const tn_task_list *list,
  *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait, or the graph was
  *                             cancelled
  *         TN_ERR_SYSTEM       no thread could be started, and none runs
- *         TN_ERR_INVALID, TN_ERR_FORKED, TN_ERR_NO_MEMORY
+ *         TN_ERR_INVALID      the graph is NULL; or a task waits for its own graph, or the
+ *                             function of a task of a pool waits for any
+ *         TN_ERR_FORKED, TN_ERR_NO_MEMORY
  *
  * Blocks: until the deadline.
  */

@@ -124,7 +124,8 @@ static uint64_t wait_for_variant(const struct tni_plan *plan, const struct tni_l
             continue; /* not known, or late: it may take much longer */
         uint64_t side_by_side = parallel(plan, request);
         uint64_t rounds = (lane->count + side_by_side - 1) / side_by_side;
-        if (TNI_MAX(from_ns, now_ns) + rounds * other_ns < now_ns + own_ns)
+        double all_ns = (double)rounds * (double)other_ns;
+        if ((double)TNI_MAX(from_ns, now_ns) + all_ns < (double)now_ns + (double)own_ns)
             return TNI_MAX(from_ns, now_ns) + other_ns;
     }
     return 0;

@@ -173,15 +173,18 @@ static void rank(struct tni_order *order)
         for (uint32_t s = order->successor_first[task]; s < order->successor_first[task + 1];
              s++)
             longest = TNI_MAX(longest, order->keys[order->successors[s]]);
-        order->keys[task] = longest + (own != 0 ? own : UNKNOWN_NS);
+        own = own != 0 ? own : UNKNOWN_NS;
+        order->keys[task] = longest + TNI_MIN(own, UINT64_MAX - longest);
     }
 }
 
 static void set_keys(struct tni_order *order, struct tni_plan *plan)
 {
     const struct tni_task_list *list = order->list;
-    bool is_by_rank = plan->order == TNI_ORDER_RANK ||
-                      (plan->order == TNI_ORDER_AUTO && knows_every_time(list));
+    /* Keys of one order say nothing beside keys of the other, so all lists have the same. */
+    if (plan->order == TNI_ORDER_AUTO && list->count > 0)
+        plan->order = knows_every_time(list) ? TNI_ORDER_RANK : TNI_ORDER_DEPTH;
+    bool is_by_rank = plan->order == TNI_ORDER_RANK;
     if (is_by_rank)
         rank(order);
     for (uint32_t i = 0; i < list->count; i++) {

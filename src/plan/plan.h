@@ -123,7 +123,7 @@ enum { TNI_PRIORITY_MOST = 32767 };
 
 /* How tasks of one priority are ordered. */
 enum {
-    TNI_ORDER_AUTO,  /* RANK if the time of each task of the list is known, else DEPTH */
+    TNI_ORDER_AUTO,  /* RANK if the time of each task of the first list is known, else DEPTH */
     TNI_ORDER_DEPTH, /* depth first: what is begun is finished, and its memory released */
     TNI_ORDER_RANK   /* what has the longest way to the end first */
 };

@@ -51,6 +51,9 @@ static int take_tasks(const struct tn_sched *sched, const tn_task_list *list,
         if (given->reserved != 0)
             return tni_fail(TN_ERR_INVALID, "reserved of task %llu is %u, not 0",
                             (unsigned long long)i, given->reserved);
+        if (given->run_ns > TN_RUN_NS_MAX)
+            return tni_fail(TN_ERR_INVALID, "run_ns of task %llu is more than TN_RUN_NS_MAX",
+                            (unsigned long long)i);
         if (given->kind->plan != &sched->plan)
             return tni_fail(TN_ERR_INVALID, "the kind of task %llu is not of this scheduler",
                             (unsigned long long)i);
@@ -140,6 +143,15 @@ static int sleep_until_ended(struct tn_graph *graph, uint64_t deadline_ns)
     return status;
 }
 
+/* Whether this thread runs a task of the graph, which then cannot end. */
+static bool is_in_graph(const struct tn_graph *graph)
+{
+    const struct tni_worker *worker = tni_crew_current();
+    while (worker != NULL && (worker->task == NULL || tni_graph_of(worker->task) != graph))
+        worker = worker->outer;
+    return worker != NULL;
+}
+
 static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline)
 {
     int status = check_graph(graph);
@@ -152,6 +164,8 @@ static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline
         return tni_fail_plain(TN_ERR_INVALID,
                               "the function of a task that runs in a worker "
                               "process, and its `take`, cannot wait for a graph");
+    if (is_in_task && is_in_graph(graph))
+        return tni_fail_plain(TN_ERR_INVALID, "a task waits for its own graph");
     if (is_in_task)
         tni_crew_secede(current);
     tni_os_mutex_lock(&sched->lock);

@@ -152,6 +152,9 @@ static int take_variants(const struct tn_sched *sched, const tn_kind_options *gi
         const tn_variant *variant = &given->variants[i];
         if (variant->run == NULL && !tni_sched_is_virtual(sched))
             return tni_fail(TN_ERR_INVALID, "variants[%u] has no function", i);
+        if (variant->run_ns > TN_RUN_NS_MAX)
+            return tni_fail(TN_ERR_INVALID, "run_ns of variants[%u] is more than TN_RUN_NS_MAX",
+                            i);
         ret->run[i] = (void (*)(void))variant->run;
         ret->requests[i] = variant->request;
         ret->run_ns[i] = variant->run_ns;

@@ -76,7 +76,9 @@ static int begin_tasks(struct tn_sched *sched)
         struct tni_task *task = tasks.first;
         uint64_t run_ns = tni_task_time(task, running->variant);
         task->attempt = 1;
-        push_event(sched, (struct tni_event){sched->virtual_ns + run_ns, task, running});
+        uint64_t rest_ns = TNI_FOREVER - 1 - sched->virtual_ns; /* time does not wrap */
+        push_event(sched, (struct tni_event){sched->virtual_ns + TNI_MIN(run_ns, rest_ns), task,
+                                             running});
     }
 }
 

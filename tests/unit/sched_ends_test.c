@@ -29,6 +29,29 @@ TN_TEST(what_depends_on_a_failed_task_ends_with_the_first_cause)
     tn_sched_close(sched);
 }
 
+static int wait_for_itself(const tn_task_call *call)
+{
+    int *statuses = call->context;
+    statuses[0] = tn_graph_wait(call->graph, TN_FOREVER);
+    statuses[1] = tn_graph_run(call->graph, TN_FOREVER);
+    statuses[2] = tn_graph_wait(call->graph, TN_NOW);
+    return TN_TASK_DONE;
+}
+
+TN_TEST(a_task_cannot_wait_for_its_own_graph)
+{
+    int statuses[3] = {0};
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, wait_for_itself, NULL);
+    add_task(graph, (tn_task){.kind = kind, .context = statuses}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, tnt_deadline(10000)));
+    assert_int_equal(statuses[0], TN_ERR_INVALID);
+    assert_int_equal(statuses[1], TN_ERR_INVALID);
+    assert_int_equal(statuses[2], TN_ERR_TIMED_OUT);
+    tn_sched_close(sched);
+}
+
 /* One input has failed when the other ends well. */
 TN_TEST(a_task_with_a_failed_input_ends_when_the_last_ends_well)
 {
@@ -143,7 +166,7 @@ TN_TEST(who_waits_for_a_graph_does_not_wait_for_a_task_of_another)
     TN_CHECK_OK(tn_graph_wait(before, TN_FOREVER));
     (void)add_task(before, (tn_task){.kind = first, .context = &gate}, NULL, 0);
     (void)add_task(other, (tn_task){.kind = kind, .context = &go_on}, NULL, 0);
-    (void)add_task(graph, (tn_task){.kind = kind}, NULL, 0); /* runs first: later lists do */
+    (void)add_task(graph, (tn_task){.kind = kind, .priority = 1}, NULL, 0); /* runs first */
     tnt_signal(&gate);
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
     tnt_signal(&go_on);

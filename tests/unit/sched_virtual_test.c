@@ -304,6 +304,62 @@ TN_TEST(a_task_begins_on_the_slot_of_its_largest_input)
     tn_sched_close(sched);
 }
 
+/* ---- order of lists ---------------------------------------------------------------------- */
+
+/* Task 2 leads the way to task 3; by depth, task 1 runs before it. */
+static uint64_t run_first_of(uint64_t first_ns)
+{
+    tn_graph *graph;
+    tn_sched *sched = open_sched("CPU=1");
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    tn_kind *kind = add_kind(sched, "kind", NULL, 0);
+    (void)add_task(graph, (tn_task){.kind = kind, .run_ns = first_ns}, NULL, 0);
+    const tn_task tasks[] = {{.kind = kind, .run_ns = MS},
+                             {.kind = kind, .run_ns = MS},
+                             {.kind = kind, .run_ns = 9 * MS}};
+    const uint64_t ends[] = {0, 0, 1}, inputs[] = {TN_TASK_OF_LIST(1)};
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 3,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    (void)run(sched, graph);
+    uint64_t first = find_event(1)->began_ns < find_event(2)->began_ns ? 1 : 2;
+    tn_sched_close(sched);
+    return first;
+}
+
+TN_TEST(all_lists_of_a_scheduler_have_the_order_of_the_first)
+{
+    assert_int_equal(run_first_of(MS), 2); /* by rank */
+    assert_int_equal(run_first_of(0), 1);  /* by depth: a time was not known */
+}
+
+TN_TEST(virtual_time_does_not_wrap)
+{
+    enum { LONG_TASKS = 40 };
+    tn_graph *graph;
+    tn_sched *sched = open_sched("CPU=1");
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    tn_kind *kind = add_kind(sched, "long", NULL, TN_RUN_NS_MAX);
+    uint64_t last = 0;
+    for (uint64_t i = 0; i < LONG_TASKS; i++)
+        last = add_task(graph, (tn_task){.kind = kind}, &last, i > 0);
+    assert_true(run(sched, graph) >= 15 * TN_RUN_NS_MAX);
+    for (uint64_t i = 0; i < LONG_TASKS; i++)
+        assert_true(find_event(i)->began_ns <= find_event(i)->ended_ns);
+    const tn_task longer = {.kind = kind, .run_ns = TN_RUN_NS_MAX + 1};
+    assert_int_equal(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &longer, .count = 1), NULL),
+        TN_ERR_INVALID);
+    const tn_variant variant = {.run_ns = TN_RUN_NS_MAX + 1};
+    assert_int_equal(
+        tn_kind_create(sched,
+                       TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1),
+                       &kind),
+        TN_ERR_INVALID);
+    tn_sched_close(sched);
+}
+
 /* ---- variants ---------------------------------------------------------------------------- */
 
 TN_TEST(a_variant_is_used_if_it_ends_before_the_better_one_could)
