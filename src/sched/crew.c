@@ -410,6 +410,7 @@ static bool take_turn(struct tni_worker *worker)
         sched->seceded_count--;
     worker->has_seceded = false;
     flush(&turn);
+    tni_places_wake(sched, turn.read_ns); /* this worker looks only at tasks for threads */
     return true;
 }
 

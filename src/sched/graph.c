@@ -208,6 +208,7 @@ static void cancel(struct tn_graph *graph)
         tni_task_end(task, TN_ERR_INTERRUPTED, &tasks, &ended);
         tni_finish_count(graph, ended);
     }
+    (void)tni_crew_wake(sched); /* what was reserved for them is no longer */
 }
 
 int tn_graph_cancel(tn_graph *graph)

@@ -205,6 +205,8 @@ static void take_tasks(struct tni_place *place)
         place->taken.last = tasks.last;
     }
     place->is_full = room == 0;
+    if (place->taken.first != NULL) /* what was reserved for them is no longer */
+        (void)tni_crew_wake(sched);
 }
 
 /* Give jobs to the pool, as long as it has room for them. */

@@ -289,6 +289,36 @@ TN_TEST(workers_and_threads_share_the_resources)
     close_all(&w);
 }
 
+static int wait_for_event(const tn_task_call *call)
+{
+    TN_CHECK_OK(tn_event_wait(call->context, tnt_deadline(20000)));
+    return TN_TASK_DONE;
+}
+
+/* The thread of the first task has nothing else to do afterwards. */
+TN_TEST(a_task_for_a_worker_begins_when_a_thread_gives_back_its_cpu)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, NULL), *local;
+    const tn_variant variant = {.run = wait_for_event};
+    struct deed deed = {.order = {ADD_ONE, 1}};
+    TN_CHECK_OK(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &local));
+    const tn_task task = {.kind = local, .context = w.go};
+    TN_CHECK_OK(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
+    tn_graph_info info = {.struct_size = sizeof info};
+    do
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    while (info.running == 0);
+    add(kind, &deed, UINT64_MAX);
+    TN_CHECK_OK(tn_event_set(w.go));
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(deed.number, 2);
+    close_all(&w);
+}
+
 TN_TEST(short_tasks_that_share_no_cpu_alone_are_sent_one_by_one)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
@@ -467,6 +497,85 @@ TN_TEST(a_pool_belongs_to_one_scheduler)
     TN_CHECK_OK(make_kind(w.pool, fill, NULL, &kind)); /* it was given back */
     assert_int_equal(make_kind(NULL, fill, NULL, &kind), TN_ERR_INVALID); /* `take` alone */
     close_all(&w);
+}
+
+/* ---- everything at once ------------------------------------------------------------------ */
+
+enum { MIXED = 2000, MIXED_KINDS = 5 };
+
+static int do_it_here(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    deed->number = deed->order.number + 1;
+    return deed->order.deed == FAIL && call->attempt < 2 ? TN_TASK_OOM : TN_TASK_DONE;
+}
+
+static void make_mixed_kinds(struct pool_world *w, tn_pool *other, tn_kind **kinds)
+{
+    static const char *const requests[MIXED_KINDS] = {NULL, "CPU=1 MEM=3", "CPU=0 GPU=1", NULL,
+                                                      "GPU=0.5 MEM=1"};
+    tn_pool *const pools[MIXED_KINDS] = {w->pool, w->pool, other};
+    for (int i = 0; i < MIXED_KINDS; i++) {
+        const tn_variant variant = {.run = pools[i] != NULL ? fill : do_it_here,
+                                    .request = requests[i]};
+        TN_CHECK_OK(
+            tn_kind_create(sched,
+                           TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1,
+                                      .pool = pools[i], .take = pools[i] != NULL ? take : NULL),
+                           &kinds[i]));
+    }
+}
+
+static struct pool_order random_order(int32_t number)
+{
+    uint64_t chance = tnt_random_below(200);
+    if (chance == 0)
+        return (struct pool_order){KILL_ITSELF, 1};
+    if (chance < 4)
+        return (struct pool_order){FAIL, chance == 1 ? TN_TASK_RETRY : TN_TASK_OOM};
+    return (struct pool_order){ADD_ONE, number};
+}
+
+/* Nothing is left that could wake up a thread which was not called when it should have been. */
+TN_TEST(mixed_graphs_over_threads_and_two_pools_end)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    tn_pool_options options = pool_options(2);
+    options.capacity = 2;
+    tn_pool *other = pool_open(w.domain, &options);
+    for (int round = 0; round < 6; round++) {
+        static struct deed deeds[MIXED];
+        static tn_task tasks[MIXED];
+        static uint64_t ends[MIXED], inputs[2 * MIXED];
+        uint64_t count = 0;
+        tn_kind *kinds[MIXED_KINDS];
+        open_sched("CPU=3 MEM=10 GPU=((0,1),(2,3))");
+        make_mixed_kinds(&w, other, kinds);
+        for (int32_t i = 0; i < MIXED; i++) {
+            deeds[i] = (struct deed){.order = random_order(i)};
+            tasks[i] = (tn_task){.kind = kinds[tnt_random_below(MIXED_KINDS)],
+                                 .context = &deeds[i],
+                                 .priority = (int32_t)tnt_random_below(3)};
+            for (uint64_t j = tnt_random_below(3); i > 0 && j > 0; j--)
+                inputs[count++] = TN_TASK_OF_LIST(tnt_random_below((uint64_t)i));
+            ends[i] = count;
+        }
+        TN_CHECK_OK(tn_graph_add(graph,
+                                 TN_OPTIONS(tn_task_list, .tasks = tasks, .count = MIXED,
+                                            .input_ends = ends, .inputs = inputs),
+                                 NULL));
+        assert_int_not_equal(wait_for_all(), TN_ERR_TIMED_OUT);
+        tn_graph_info info = {.struct_size = sizeof info};
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+        assert_int_equal(info.done + info.failed, MIXED);
+        for (int32_t i = 0; i < MIXED; i++)
+            if (tn_task_get_status(graph, (uint64_t)i, NULL) == 0 &&
+                deeds[i].order.deed == ADD_ONE)
+                assert_int_equal(deeds[i].number, i + 1);
+        sched = tn_sched_close(sched);
+    }
+    tn_pool_close(other);
+    pool_close_world(&w);
 }
 
 /* ---- traces ------------------------------------------------------------------------------ */
