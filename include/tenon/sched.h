@@ -410,7 +410,8 @@ TN_API TN_NODISCARD int tn_task_end(tn_graph *graph, uint64_t task, int status);
 /**
  * Give back the CPU of the task that this thread runs, so that another task may begin. The task
  * keeps its other resources. To be called before a long wait. A second call does nothing.
- * @return 0, or TN_ERR_INVALID: this thread runs no task
+ * @return 0, TN_ERR_INVALID (this thread runs no task, or a function of a kind with a pool), or
+ *         TN_ERR_FORKED
  *
  * Blocks: never.
  */
@@ -419,7 +420,7 @@ TN_API int tn_task_secede(void);
 /**
  * Say how large the result of the task is that this thread runs, instead of tn_task.bytes. Of
  * the inputs of a task whose kind has an affinity, the largest decides on which slot it begins.
- * @return 0, or TN_ERR_INVALID: this thread runs no task
+ * @return 0, TN_ERR_INVALID (this thread runs no task), or TN_ERR_FORKED
  *
  * Blocks: never.
  */
@@ -434,6 +435,7 @@ TN_API int tn_task_set_bytes(uint64_t bytes);
  *         TN_ERR_INVALID    this thread runs no task; or the resource is a sum, whose parts
  *                           have no identity; or an argument is NULL
  *         TN_ERR_NOT_FOUND  the scheduler has no such resource
+ *         TN_ERR_FORKED
  *
  * Blocks: never.
  */

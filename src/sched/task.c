@@ -82,17 +82,21 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
 
 /* ---- in a task --------------------------------------------------------------------------- */
 
-static struct tni_worker *find_worker(void)
+/* Find the worker whose task this thread runs. A child that the task forked runs none. */
+static int find_worker(struct tni_worker **ret_worker)
 {
-    struct tni_worker *worker = tni_crew_current();
-    return worker != NULL && worker->task != NULL ? worker : NULL;
+    *ret_worker = tni_crew_current();
+    if (*ret_worker == NULL || (*ret_worker)->task == NULL)
+        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    return tni_sched_check((*ret_worker)->sched, "sched");
 }
 
 int tn_task_secede(void)
 {
-    struct tni_worker *worker = find_worker();
-    if (worker == NULL)
-        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    struct tni_worker *worker;
+    int status = find_worker(&worker);
+    if (status != 0)
+        return status;
     if (worker->is_place)
         return tni_fail_plain(TN_ERR_INVALID, "the task runs in a worker process");
     tni_crew_secede(worker);
@@ -101,21 +105,23 @@ int tn_task_secede(void)
 
 int tn_task_set_bytes(uint64_t bytes)
 {
-    struct tni_worker *worker = find_worker();
-    if (worker == NULL)
-        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    struct tni_worker *worker;
+    int status = find_worker(&worker);
+    if (status != 0)
+        return status;
     worker->task->bytes = bytes; /* tasks that wait for it read this when it has ended */
     return 0;
 }
 
 int tn_resource_id(const char *resource, uint32_t *ret_ids, uint32_t capacity)
 {
-    const struct tni_worker *worker = find_worker();
+    struct tni_worker *worker;
     uint32_t count = 0;
     if (resource == NULL || (ret_ids == NULL && capacity > 0))
         return tni_fail_null(resource == NULL ? "resource" : "ret_ids");
-    if (worker == NULL)
-        return tni_fail_plain(TN_ERR_INVALID, "this thread runs no task");
+    int status = find_worker(&worker);
+    if (status != 0)
+        return status;
     const struct tni_pools *pools = &worker->sched->plan.pools;
     uint32_t at = tni_pools_find(pools, resource, strlen(resource));
     if (at == UINT32_MAX)

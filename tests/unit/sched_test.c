@@ -526,6 +526,34 @@ TN_TEST(the_only_thread_does_not_wait_for_tasks_that_need_another)
     assert_int_equal(status, TN_ERR_SYSTEM);
 }
 
+static int call_in_child(void *argument)
+{
+    uint32_t slot;
+    (void)argument;
+    return tn_task_secede() == TN_ERR_FORKED && tn_task_set_bytes(1) == TN_ERR_FORKED &&
+                   tn_resource_id("GPU", &slot, 1) == TN_ERR_FORKED
+               ? 0
+               : 1;
+}
+
+static int fork_in_task(const tn_task_call *call)
+{
+    uint32_t slot;
+    (void)call;
+    tnt_wait_ok(tnt_fork(call_in_child, NULL));
+    return tn_resource_id("GPU", &slot, 1) == 1 ? TN_TASK_DONE : TN_ERR_CORRUPT;
+}
+
+TN_TEST(a_child_that_a_task_forks_runs_no_task)
+{
+    tn_sched *sched = open_sched("CPU=1 GPU=(3)");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, fork_in_task, "GPU=1");
+    add_task(graph, (tn_task){.kind = kind}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, tnt_deadline(20000)));
+    tn_sched_close(sched);
+}
+
 TN_TEST(a_forked_child_can_only_close_a_scheduler)
 {
     _Atomic uint64_t count = 0;
