@@ -159,7 +159,7 @@ int tni_interrupt_ask(uint64_t now_ns);
  * later. @return the previous setting
  */
 bool tni_interrupt_defer(bool defers);
-/** Set whether this thread, which is not the program's, never calls the hook. */
+/** Set whether this thread never calls the hook: a thread of the library, with no caller. */
 void tni_interrupt_exempt(bool is_exempt);
 
 /* Arithmetic. @return false: the result would overflow, and *ret is unchanged */

@@ -25,8 +25,9 @@
  * I7  A fork server that does not answer delays one call, for `patience_ns` or until the
  *     program's hook ends the wait. The pool asks it for no other worker before it has
  *     answered, and then waits twice as long, up to a limit, until a worker was started.
- * I8  A WAKE message is pushed by the owner, and only while the pool is claimed. It is no
- *     result, so it takes no room that a result needs: the queue of results has room for more.
+ * I8  The owner pushes a WAKE message to its own queue of results, to end a wait of the thread
+ *     that has claimed the pool. At most two are in the queue, which has room for two messages
+ *     that are no results. One that is popped later is dropped.
  * Callers: the user. If the owner dies, its workers end (child.c, I3), and the reaper gives
  * back its queues, the board and the messages in them. The death of a worker: see
  * pool_worker.c.
@@ -302,7 +303,10 @@ int tni_pool_claim(struct tn_pool *pool)
     return status;
 }
 
-void tni_pool_release(struct tn_pool *pool) { pool->is_claimed = false; }
+void tni_pool_release(struct tn_pool *pool)
+{
+    pool->is_claimed = pool->is_woken = false; /* a late message is no result either */
+}
 
 void tni_pool_wake(struct tn_pool *pool)
 {

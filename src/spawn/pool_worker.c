@@ -304,7 +304,7 @@ int tni_pool_work(struct tn_domain *domain, const struct tni_pool_pass *pass, tn
     struct worker *w = calloc(1, sizeof *w);
     if (w == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a worker");
-    tni_interrupt_exempt(false); /* the thread that forked this worker may be */
+    tni_interrupt_exempt(false); /* the thread that forked this worker may have been exempt */
     w->domain = domain;
     w->pid = tni_os_pid();
     w->pass = pass;

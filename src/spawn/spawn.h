@@ -15,12 +15,7 @@
  * tni_pool_wake().
  */
 
-/*
- * A thread that keeps a pool busy, and has other things to do: the scheduler's. Only it uses
- * the pool between tni_pool_claim() and tni_pool_release(), but for tni_pool_wake().
- */
-
-/** @return 0; TN_ERR_INVALID: the pool is claimed already, or of another process; TN_ERR_... */
+/** 0; TN_ERR_INVALID: the pool is claimed, or of another process; or as tn_queue_attach(). */
 int tni_pool_claim(struct tn_pool *pool);
 void tni_pool_release(struct tn_pool *pool);
 /**
