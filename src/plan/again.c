@@ -10,23 +10,30 @@
 
 #include "plan/lane.h"
 
-/* The slots of the largest group without groups inside: of a card, if slots are parts of cards.
- */
+/* The slots of each innermost group: of a card, if slots are parts of cards. 0: they differ. */
 static uint64_t card_slots(const struct tni_pool *pool)
 {
-    uint64_t most = 1;
-    for (uint32_t i = 1; i < pool->group_count; i++)
-        if (pool->groups[i].end == i + 1)
-            most = TNI_MAX(most, pool->groups[i].count);
-    return most;
+    uint64_t slots = 0, in_cards = 0;
+    for (uint32_t i = 1; i < pool->group_count; i++) {
+        const struct tni_group *group = &pool->groups[i];
+        if (group->end != i + 1)
+            continue;
+        if (slots != 0 && group->count != slots)
+            return 0;
+        slots = group->count;
+        in_cards += slots;
+    }
+    return in_cards == pool->slot_count ? slots : 0;
 }
 
 static uint64_t all_of(const struct tni_pool *pool, uint64_t amount)
 {
     if (!pool->has_slots)
         return pool->total;
+    if (pool->group_count == 1) /* a list of devices: whole ones */
+        return (amount + TNI_UNIT - 1) / TNI_UNIT * TNI_UNIT;
     uint64_t card = card_slots(pool) * TNI_UNIT;
-    return TNI_MIN((amount + card - 1) / card * card, pool->total);
+    return amount <= card ? card : pool->total; /* of several cards it might get parts */
 }
 
 /* The request with which nothing else has what this one needs a part of. */

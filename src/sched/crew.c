@@ -305,20 +305,6 @@ static void put_back(struct turn *turn)
     tni_worker_add_ready(turn->worker, &tasks);
 }
 
-/* Whether the task runs again. @param status  of its function; the error, if it ran out */
-static bool runs_again(struct turn *turn, struct tni_task *task, int *status)
-{
-    struct tn_sched *sched = turn->worker->sched;
-    if (*status != TN_TASK_OOM)
-        return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
-    if (sched->options.release_caches != NULL)
-        sched->options.release_caches(sched->options.release_context);
-    tni_os_mutex_lock(&sched->lock);
-    *status = tni_finish_oom(sched, task);
-    tni_os_mutex_unlock(&sched->lock);
-    return *status == 0;
-}
-
 static void run_task(struct turn *turn, struct tni_task *task)
 {
     struct tn_sched *sched = turn->worker->sched;
@@ -347,7 +333,9 @@ static void run_task(struct turn *turn, struct tni_task *task)
     }
     if (turn->worker->has_seceded)
         put_back(turn);
-    if (status > 0 && runs_again(turn, task, &status)) {
+    if (status == TN_TASK_OOM && sched->options.release_caches != NULL)
+        sched->options.release_caches(sched->options.release_context);
+    if (status > 0 && tni_finish_again(sched, task, &status)) {
         struct tni_chain again = {0};
         tni_chain_append(&again, task);
         tni_worker_add_ready(turn->worker, &again);

@@ -130,10 +130,11 @@ void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns);
 /** Take `running` from the task, and give it back, once no task has it. Under the lock. */
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
 /**
- * The memory of a task ran out. Under the lock.
- * @return 0: the task is to run again, as its kind says now; or TN_ERR_NO_MEMORY
+ * Decide whether a task runs again whose function returned `*status`. Not under the lock.
+ * @param status  replaced by TN_ERR_NO_MEMORY if its memory ran out for the last time
+ * @return true: as its kind says now, which may be another than before
  */
-int tni_finish_oom(struct tn_sched *sched, struct tni_task *task);
+bool tni_finish_again(struct tn_sched *sched, struct tni_task *task, int *status);
 /** The status with which a task ends if its function returned `status`, which is not 0. */
 int tni_finish_status(const struct tni_task *task, int status);
 /** Call the trace function, and note the task. Not under the lock. */

@@ -61,7 +61,8 @@ void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns)
     tni_finish_count(graph, ended);
 }
 
-int tni_finish_oom(struct tn_sched *sched, struct tni_task *task)
+/* Find as what the task runs again whose memory ran out. Under the lock. @return 0, an error */
+static int run_elsewhere(struct tn_sched *sched, struct tni_task *task)
 {
     char use[TNI_REQUEST_TEXT_BYTES];
     const struct tn_kind *kind = task->kind;
@@ -75,7 +76,18 @@ int tni_finish_oom(struct tn_sched *sched, struct tni_task *task)
     if (again == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "its memory ran out%s; in use: %s", why, use);
     task->kind = again;
+    task->attempt--; /* this run does not count */
     return 0;
+}
+
+bool tni_finish_again(struct tn_sched *sched, struct tni_task *task, int *status)
+{
+    if (*status != TN_TASK_OOM)
+        return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
+    tni_os_mutex_lock(&sched->lock);
+    *status = run_elsewhere(sched, task);
+    tni_os_mutex_unlock(&sched->lock);
+    return *status == 0;
 }
 
 int tni_finish_status(const struct tni_task *task, int status)

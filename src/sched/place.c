@@ -71,7 +71,9 @@ static int take_result(struct tni_place *place, struct tni_task *task, tn_pool_r
     if (result->status < 0)
         return tni_fail(result->status, "%s", result->detail);
     if (result->status == TN_TASK_PENDING)
-        return tni_fail_plain(TN_ERR_INVALID, "a task in a worker process cannot pend");
+        return tni_fail_plain(
+            TN_ERR_INVALID,
+            "its job ended with TN_TASK_PENDING, which is only for tasks in threads");
     if (result->status != 0 || task->kind->take == NULL)
         return result->status;
     const tn_task_call call = call_of(task, NULL);
@@ -103,17 +105,6 @@ static void unlink_given(struct tni_place *place, struct tni_task *task)
     task->child = NULL;
 }
 
-/* Whether the task runs again. @param status  of its job; the error, if its memory ran out */
-static bool runs_again(struct tn_sched *sched, struct tni_task *task, int *status)
-{
-    if (*status != TN_TASK_OOM)
-        return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
-    tni_os_mutex_lock(&sched->lock);
-    *status = tni_finish_oom(sched, task);
-    tni_os_mutex_unlock(&sched->lock);
-    return *status == 0;
-}
-
 /* Run a task again: it gives back what it has, and is ready. Under the lock. */
 static void run_again(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)
 {
@@ -128,7 +119,7 @@ static void end_task(struct tni_place *place, struct tni_task *task, int status)
 {
     struct tn_sched *sched = place->worker.sched;
     uint64_t now_ns = tni_os_now_ns();
-    bool is_again = status > 0 && runs_again(sched, task, &status);
+    bool is_again = status > 0 && tni_finish_again(sched, task, &status);
     if (!is_again && status != 0)
         status = tni_finish_status(task, status);
     if (!is_again)
@@ -205,7 +196,7 @@ static void take_tasks(struct tni_place *place)
         place->taken.last = tasks.last;
     }
     place->is_full = room == 0;
-    if (place->taken.first != NULL) /* what was reserved for them is no longer */
+    if (place->taken.first != NULL) /* their reservations have ended: others may begin */
         (void)tni_crew_wake(sched);
 }
 
@@ -361,7 +352,7 @@ static int make_place(struct tn_sched *sched, struct tn_pool *pool,
 {
     struct tni_place *place = calloc(1, sizeof *place);
     if (place == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a place");
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for the thread that uses a pool");
     int status = tni_worker_init(sched, &place->worker);
     if (status != 0) {
         free(place);

@@ -79,7 +79,7 @@ TN_TEST(a_task_whose_memory_ran_out_runs_again_alone)
         assert_true(seen[i].was_alone);        /* it had all of MEM, which each task requests */
         assert_int_equal(seen[i].slots[1], 2); /* both slots of one card */
         assert_int_equal(seen[i].first_slot[1] % 2, 0);
-        assert_int_equal(seen[i].attempt[1], 2);
+        assert_int_equal(seen[i].attempt[1], 1); /* the first run does not count */
     }
     assert_int_equal(released, TASKS / 5);
     tn_sched_close(sched);
@@ -153,6 +153,60 @@ TN_TEST(a_task_whose_memory_always_runs_out_says_what_is_in_use)
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
     assert_int_equal(other.runs, 1); /* the scheduler goes on */
     tn_sched_close(sched);
+}
+
+static int run_out_then_retry(const tn_task_call *call)
+{
+    static const int statuses[] = {TN_TASK_OOM, TN_TASK_RETRY, TN_TASK_DONE};
+    return statuses[((struct seen *)call->context)->runs++];
+}
+
+TN_TEST(a_run_whose_memory_ran_out_is_no_attempt)
+{
+    struct seen seen = {0};
+    const tn_variant variant = {.run = run_out_then_retry};
+    tn_kind *kind;
+    tn_sched *sched = open_releasing("CPU=2");
+    tn_graph *graph = open_graph(sched);
+    TN_CHECK_OK(tn_kind_create(
+        sched,
+        TN_OPTIONS(tn_kind_options, .attempts = 2, .variants = &variant, .variant_count = 1),
+        &kind));
+    add_task(graph, (tn_task){.kind = kind, .context = &seen}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
+    assert_int_equal(seen.runs, 3);
+    tn_sched_close(sched);
+}
+
+static int hold(const tn_task_call *call)
+{
+    tnt_await(call->context);
+    return TN_TASK_DONE;
+}
+
+/* Others hold one slot of each of two cards; the third card has the slots that are asked for.
+ */
+TN_TEST(alone_is_never_with_a_part_of_a_card)
+{
+    struct seen seen = {.failures = 1};
+    struct tnt_signal gate = tnt_signal_open();
+    tn_sched *sched = open_releasing("CPU=8 GPU=((0,1),(2,3),(4,5))");
+    tn_graph *graph = open_graph(sched), *other = open_graph(sched);
+    tn_kind *holds = add_kind(sched, hold, "GPU=1");
+    tn_kind *wide = add_kind(sched, run_out, "GPU=3");
+    for (int i = 0; i < 2; i++)
+        add_task(other, (tn_task){.kind = holds, .context = &gate}, NULL, 0);
+    add_task(graph, (tn_task){.kind = wide, .context = &seen}, NULL, 0);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(50)), TN_ERR_TIMED_OUT);
+    assert_true(seen.runs <= 1);
+    for (int i = 0; i < 2; i++)
+        tnt_signal(&gate);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
+    assert_int_equal(seen.runs, 2);
+    assert_int_equal(seen.slots[1], 6);
+    TN_CHECK_OK(tn_graph_wait(other, tnt_deadline(20000)));
+    tn_sched_close(sched);
+    tnt_signal_close(&gate);
 }
 
 TN_TEST(a_task_that_writes_its_inputs_does_not_run_again)
