@@ -159,7 +159,7 @@ TN_API TN_NODISCARD int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_in
  *         TN_ERR_CLOSED     the other end of a pipe is closed
  *         TN_ERR_FORKED
  *
- * Blocks: until all is written. Tasks that end meanwhile wait for that.
+ * Blocks: until all is written, but holds up no other call.
  */
 TN_API TN_NODISCARD int tn_sched_write_trace(tn_sched *sched, int fd);
 

@@ -8,12 +8,10 @@
 
 static int is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
 
-/*
- * Bytes of the character at `at`; 0: the bytes are not valid UTF-8, or are a control character.
- * The NUL at the end of the text is no continuation byte, so no byte after the NUL is read.
- */
-static int measure(const unsigned char *at)
+/* The NUL at the end of the text is no continuation byte, so no byte after the NUL is read. */
+int tni_text_measure(const char *text)
 {
+    const unsigned char *at = (const unsigned char *)text;
     static const uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000}; /* 0x80 to 0x9f: controls */
     int length = at[0] < 0x80 ? 1 : at[0] < 0xc0 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
     if (length <= 1)
@@ -33,7 +31,7 @@ static int measure(const unsigned char *at)
 char *tni_text_clean(char *text)
 {
     for (char *at = text; *at != '\0';) {
-        int length = measure((const unsigned char *)at);
+        int length = tni_text_measure(at);
         if (length == 0)
             *at = '?';
         at += length > 0 ? length : 1;

@@ -10,6 +10,11 @@
 #include <stddef.h>
 
 /**
+ * Bytes of the character at the beginning of a text that ends with NUL; 0: they are not valid
+ * UTF-8, or are a control character.
+ */
+int tni_text_measure(const char *text);
+/**
  * Replace with '?', in place, each byte that is not part of a valid UTF-8 character, and each
  * control character: a terminal would act on it, and JSON allows only UTF-8. @return `text`
  */

@@ -239,6 +239,7 @@ static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant
     ret->began_ns = now_ns;
     ret->ends_ns = pick.run_ns != 0 ? now_ns + pick.run_ns : 0;
     ret->held_mask = its->pool_mask;
+    ret->cpu_until_ns = 0;
     ret->prev = plan->running.prev;
     ret->next = &plan->running;
     ret->prev->next = ret->next->prev = ret;

@@ -70,6 +70,8 @@ void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint
                 (double)request->needs[i].amount * (double)took_ns;
     tni_pools_give(&plan->pools, request, running->slots, mask);
     running->held_mask &= ~mask;
+    if ((mask & TNI_BUILT_IN_MASK) != 0)
+        running->cpu_until_ns = now_ns;
     tni_ready_unblock(plan, mask);
 }
 

@@ -189,7 +189,8 @@ struct tni_running {
     uint32_t variant;
     struct tni_slot_ref *slots; /* [the slots of the variant]; the caller's memory */
     uint64_t began_ns, ends_ns; /* ends_ns is what is expected; 0: not known */
-    uint32_t held_mask;         /* pools; a task may give back its CPU early */
+    uint32_t held_mask;         /* pools; a task may give back its CPU early, */
+    uint64_t cpu_until_ns;      /* at this time; 0: it did not */
     uint32_t count, left;       /* tasks that wait for their end elsewhere: at first, and now */
     struct tn_kind *kind;       /* of all of them, if their time is learned; or NULL */
     int32_t pid;                /* of the worker process; 0: this process */

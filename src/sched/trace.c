@@ -25,6 +25,14 @@ int tni_trace_create(struct tni_trace **ret_trace)
     return 0;
 }
 
+static void free_lists(struct tni_trace *trace)
+{
+    free(trace->tasks.items);
+    free(trace->slots.items);
+    free(trace->edges.items);
+    free(trace->names.items);
+}
+
 void tni_trace_free(struct tni_trace *trace, bool is_own)
 {
     if (trace == NULL)
@@ -32,10 +40,7 @@ void tni_trace_free(struct tni_trace *trace, bool is_own)
     struct tni_trace_name *names = trace->names.items;
     for (size_t i = 0; i < trace->names.count; i++)
         free(names[i].name);
-    free(trace->tasks.items);
-    free(trace->slots.items);
-    free(trace->edges.items);
-    free(trace->names.items);
+    free_lists(trace);
     if (is_own)
         tni_os_mutex_fini(&trace->lock);
     free(trace);
@@ -110,6 +115,11 @@ void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
                     const struct tni_running *running, int status, uint64_t ended_ns)
 {
     const struct tni_variant *variant = &running->signature->variants[running->variant];
+    uint64_t began_ns = running->began_ns, cpu_until_ns = running->cpu_until_ns;
+    if (cpu_until_ns == 0 || cpu_until_ns > ended_ns)
+        cpu_until_ns = ended_ns;
+    else if (cpu_until_ns <= began_ns)
+        cpu_until_ns = TNI_MIN(began_ns + 1, ended_ns); /* it gives back what it has taken */
     tni_os_mutex_lock(&trace->lock);
     size_t first_slot = trace->slots.count;
     struct tni_trace_task *noted = note_slots(trace, running, variant->slot_count)
@@ -122,8 +132,9 @@ void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
                                          .number = task->id,
                                          .status = status,
                                          .pid = running->pid,
-                                         .began_ns = running->began_ns,
+                                         .began_ns = began_ns,
                                          .ended_ns = ended_ns,
+                                         .cpu_until_ns = cpu_until_ns,
                                          .first_slot = first_slot,
                                          .slot_count = variant->slot_count};
     else
@@ -131,21 +142,49 @@ void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
     tni_os_mutex_unlock(&trace->lock);
 }
 
+/* ---- writing ----------------------------------------------------------------------------- */
+
+static bool copy_list(struct tni_trace_list *to, const struct tni_trace_list *from,
+                      size_t item_bytes)
+{
+    to->items = malloc(from->count * item_bytes + 1);
+    if (to->items != NULL && from->count > 0)
+        memcpy(to->items, from->items, from->count * item_bytes);
+    to->count = to->room = from->count;
+    return to->items != NULL;
+}
+
+/*
+ * Copy the trace, so that no task waits while it is written, which takes as long as the reader
+ * of a pipe wants. Names are only added, so theirs are shared. @return 0, TN_ERR_NO_MEMORY
+ */
+static int copy_trace(struct tni_trace *to, struct tni_trace *from)
+{
+    tni_os_mutex_lock(&from->lock);
+    bool is_copied = copy_list(&to->tasks, &from->tasks, sizeof(struct tni_trace_task));
+    is_copied &= copy_list(&to->slots, &from->slots, sizeof(struct tni_slot_ref));
+    is_copied &= copy_list(&to->edges, &from->edges, sizeof(struct tni_trace_edge));
+    is_copied &= copy_list(&to->names, &from->names, sizeof(struct tni_trace_name));
+    bool lacks_memory = from->lacks_memory;
+    tni_os_mutex_unlock(&from->lock);
+    if (lacks_memory)
+        return tni_fail_plain(TN_ERR_NO_MEMORY,
+                              "there was no memory to note what all tasks did");
+    return is_copied ? 0 : tni_fail(TN_ERR_NO_MEMORY, "there is no memory to write a trace");
+}
+
 int tn_sched_write_trace(tn_sched *sched, int fd)
 {
     int status = tni_sched_check(sched, "sched");
     if (status != 0)
         return status;
-    struct tni_trace *trace = sched->trace;
-    if (trace == NULL)
+    if (sched->trace == NULL)
         return tni_fail_plain(TN_ERR_INVALID,
                               "the scheduler was made without TN_SCHED_TRACE: it has no trace");
-    tni_os_mutex_lock(&trace->lock);
-    if (trace->lacks_memory)
-        status =
-            tni_fail_plain(TN_ERR_NO_MEMORY, "there was no memory to note what all tasks did");
-    else
-        status = tni_trace_write(trace, &sched->plan.pools, fd);
-    tni_os_mutex_unlock(&trace->lock);
+    struct tni_trace copy = {0};
+    status = copy_trace(&copy, sched->trace);
+    if (status == 0)
+        status = tni_trace_write(&copy, &sched->plan.pools, fd);
+    free_lists(&copy);
     return status;
 }

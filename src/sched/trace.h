@@ -16,7 +16,8 @@ struct tni_trace_task {
     uint32_t graph, number;            /* the number of its graph, and its own there */
     int32_t status, pid;
     uint64_t began_ns, ended_ns;
-    const char *name; /* set when the trace is written; NULL: it has none */
+    uint64_t cpu_until_ns; /* it had its CPUs, or its thread, until then: ended_ns or before */
+    const char *name;      /* set when the trace is written; NULL: it has none */
     size_t first_slot, first_lane;
     uint32_t slot_count, lane_count;
 };
@@ -59,7 +60,11 @@ static inline void *tni_trace_push(struct tni_trace_list *list, size_t item_byte
     }
     return (char *)list->items + list->count++ * item_bytes;
 }
-/** Write all as JSON to a descriptor. Under the lock. 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM */
-int tni_trace_write(struct tni_trace *trace, const struct tni_pools *pools, int fd);
+/**
+ * Write all as JSON to a descriptor.
+ * @param trace  a copy, whose tasks are put into another order
+ * @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM, TN_ERR_CLOSED
+ */
+int tni_trace_write(const struct tni_trace *trace, const struct tni_pools *pools, int fd);
 
 #endif

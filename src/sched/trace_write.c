@@ -39,18 +39,19 @@ struct lane {
 struct moment {
     uint64_t ns;
     uint32_t task;
-    /* Of one time: what ends then, what begins then, and what does both. */
-    enum { ENDS, BEGINS, ENDS_AT_ONCE } what;
+    /* Of one time, in this order; what takes no time does both before others begin. */
+    enum { GIVES_CPU, ENDS, BEGINS_AND_ENDS, BEGINS } what;
 };
 
 struct writer {
-    struct tni_trace *trace;
+    const struct tni_trace *trace;
     const struct tni_pools *pools;
     struct tni_trace_task *tasks; /* of the trace, by graph and number */
     size_t task_count;
     struct tni_trace_list families, lanes;
     struct tni_trace_list held; /* of uint32_t: lanes; those of one task side by side */
-    struct moment *moments;     /* [2 * task_count], owned */
+    struct moment *moments;     /* [moment_count], owned */
+    size_t moment_count;
     int fd, status;
     bool has_event; /* one was written */
     size_t used;
@@ -82,13 +83,19 @@ __attribute__((format(printf, 2, 3))) static void put(struct writer *w, const ch
 static void put_text(struct writer *w, const char *text)
 {
     put(w, "\"");
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
-        if (*at < ' ')
-            put(w, "\\u%04x", *at);
-        else if (*at == '"' || *at == '\\')
-            put(w, "\\%c", *at);
+    for (const char *at = text; *at != '\0';) {
+        unsigned char byte = (unsigned char)*at;
+        int length = byte < 0x80 ? 1 : tni_text_measure(at);
+        if (byte < ' ')
+            put(w, "\\u%04x", byte);
+        else if (byte == '"' || byte == '\\')
+            put(w, "\\%c", byte);
+        else if (length == 0)
+            put(w, "\\ufffd"); /* not UTF-8, which JSON has to be */
         else
-            put(w, "%c", *at);
+            put(w, "%.*s", length, at);
+        at += TNI_MAX(length, 1);
+    }
     put(w, "\"");
 }
 
@@ -173,10 +180,18 @@ static bool take_lanes(struct writer *w, struct tni_trace_task *task)
     return task->lane_count > 0 || take_lane(w, task, TNI_THREADS, NO_SLOT);
 }
 
-static bool give_lanes(struct writer *w, const struct tni_trace_task *task)
+/* Whether the lane, counted from the first of the task, is of a CPU or of a thread. */
+static bool is_cpu_lane(const struct tni_trace_task *task, size_t lane)
+{
+    return lane >= task->slot_count; /* lanes of slots come first */
+}
+
+static bool give_lanes(struct writer *w, const struct tni_trace_task *task, bool of_cpus)
 {
     for (size_t i = task->lane_count; i > 0; i--) {
         uint32_t lane = held_at(w, task->first_lane + i - 1);
+        if (is_cpu_lane(task, i - 1) != of_cpus)
+            continue;
         struct family *family = family_at(w, lane_at(w, lane)->family);
         uint32_t *given = tni_trace_push(&family->free, sizeof *given);
         if (given == NULL)
@@ -261,9 +276,10 @@ static void put_names(struct writer *w)
 static void put_task(struct writer *w, const struct tni_trace_task *task)
 {
     for (uint32_t i = 0; i < task->lane_count; i++) {
+        uint64_t until_ns = is_cpu_lane(task, i) ? task->cpu_until_ns : task->ended_ns;
         begin_lane_event(w, "X", held_at(w, task->first_lane + i));
         put_time(w, "ts", task->began_ns);
-        put_time(w, "dur", task->ended_ns - task->began_ns);
+        put_time(w, "dur", until_ns - task->began_ns);
         put(w, ",\"cat\":\"task\",\"name\":");
         put_text(w, task->kind->name);
         put(w, ",\"args\":{\"task\":");
@@ -284,7 +300,8 @@ static void put_task(struct writer *w, const struct tni_trace_task *task)
 static void put_edge(struct writer *w, size_t at, const struct tni_trace_task *from,
                      const struct tni_trace_task *to)
 {
-    uint64_t last_ns = from->ended_ns - (from->ended_ns > from->began_ns);
+    uint64_t until_ns = is_cpu_lane(from, 0) ? from->cpu_until_ns : from->ended_ns;
+    uint64_t last_ns = until_ns - (until_ns > from->began_ns);
     static const char rest[] = ",\"cat\":\"input\",\"name\":\"input\",\"id\":%zu%s}";
 
     begin_lane_event(w, "s", held_at(w, from->first_lane));
@@ -306,19 +323,28 @@ static void put_counter(struct writer *w, uint32_t pool, uint64_t ns, uint64_t u
     put(w, "}}");
 }
 
+static void count_use(uint64_t in_use[TNI_POOLS], const struct moment *moment,
+                      const struct tni_trace_task *task)
+{
+    for (uint32_t i = 0; i < task->request->count; i++) {
+        uint32_t pool = task->request->needs[i].pool;
+        uint64_t units = task->request->needs[i].amount;
+        bool is_built_in = pool < TNI_BUILT_IN;
+        if (moment->what == BEGINS)
+            in_use[pool] += units;
+        else if (moment->what == (is_built_in ? GIVES_CPU : ENDS))
+            in_use[pool] -= units;
+    }
+}
+
 /* One counter event for each time at which an amount changes. */
 static void put_counters(struct writer *w)
 {
     uint64_t in_use[TNI_POOLS] = {0}, shown[TNI_POOLS] = {0};
-    size_t count = 2 * w->task_count;
 
-    for (size_t i = 0; i < count; i++) {
-        const struct tni_request *request = w->tasks[w->moments[i].task].request;
-        for (uint32_t j = 0; j < request->count; j++) {
-            uint64_t units = request->needs[j].amount;
-            in_use[request->needs[j].pool] += w->moments[i].what == BEGINS ? units : -units;
-        }
-        if (i + 1 < count && w->moments[i + 1].ns == w->moments[i].ns)
+    for (size_t i = 0; i < w->moment_count; i++) {
+        count_use(in_use, &w->moments[i], &w->tasks[w->moments[i].task]);
+        if (i + 1 < w->moment_count && w->moments[i + 1].ns == w->moments[i].ns)
             continue;
         for (uint32_t j = 0; j < w->pools->count; j++)
             if (in_use[j] != shown[j])
@@ -371,25 +397,38 @@ static int compare_moments(const void *one, const void *other)
 
 static bool make_moments(struct writer *w)
 {
-    w->moments = malloc((w->task_count + 1) * 2 * sizeof *w->moments);
+    w->moments = malloc((w->task_count + 1) * 3 * sizeof *w->moments);
     if (w->moments == NULL)
         return false;
     for (uint32_t i = 0; i < w->task_count; i++) {
         const struct tni_trace_task *task = &w->tasks[i];
-        bool at_once = task->began_ns == task->ended_ns;
-        w->moments[2 * (size_t)i] = (struct moment){task->began_ns, i, BEGINS};
-        w->moments[2 * (size_t)i + 1] =
-            (struct moment){task->ended_ns, i, at_once ? ENDS_AT_ONCE : ENDS};
+        struct moment *next = &w->moments[w->moment_count];
+        if (task->began_ns == task->ended_ns) {
+            next[0] = (struct moment){task->began_ns, i, BEGINS_AND_ENDS};
+            w->moment_count += 1;
+            continue;
+        }
+        next[0] = (struct moment){task->began_ns, i, BEGINS};
+        next[1] = (struct moment){task->cpu_until_ns, i, GIVES_CPU};
+        next[2] = (struct moment){task->ended_ns, i, ENDS};
+        w->moment_count += 3;
     }
-    qsort(w->moments, 2 * w->task_count, sizeof *w->moments, compare_moments);
+    qsort(w->moments, w->moment_count, sizeof *w->moments, compare_moments);
     return true;
 }
 
 static bool assign_lanes(struct writer *w)
 {
-    for (size_t i = 0; i < 2 * w->task_count; i++) {
+    for (size_t i = 0; i < w->moment_count; i++) {
         struct tni_trace_task *task = &w->tasks[w->moments[i].task];
-        if (!(w->moments[i].what == BEGINS ? take_lanes(w, task) : give_lanes(w, task)))
+        bool begins = w->moments[i].what >= BEGINS_AND_ENDS, is_done = true;
+        if (begins)
+            is_done = take_lanes(w, task);
+        if (is_done && w->moments[i].what != BEGINS && w->moments[i].what != ENDS)
+            is_done = give_lanes(w, task, true);
+        if (is_done && w->moments[i].what != BEGINS && w->moments[i].what != GIVES_CPU)
+            is_done = give_lanes(w, task, false);
+        if (!is_done)
             return false;
     }
     return number_lanes(w);
@@ -413,7 +452,7 @@ static void put_all(struct writer *w)
     flush_out(w);
 }
 
-int tni_trace_write(struct tni_trace *trace, const struct tni_pools *pools, int fd)
+int tni_trace_write(const struct tni_trace *trace, const struct tni_pools *pools, int fd)
 {
     struct writer *w = calloc(1, sizeof *w);
     if (w == NULL)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of tn_sched_write_trace(): what the file has. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +107,121 @@ TN_TEST(a_trace_has_tasks_that_pended_and_tasks_that_failed)
     assert_int_equal(count_of(text, "\"error\":\"TN_ERR_FULL\""), 1);
     assert_int_equal(count_of(text, "{\"name\":\"thread 0\"}"), 1);
     free(text);
+    tn_sched_close(sched);
+}
+
+static int do_without_cpu(const tn_task_call *call)
+{
+    return call->context != NULL ? TN_TASK_PENDING : tn_task_secede();
+}
+
+/* The largest value of a counter. */
+static double most_in_use(const char *text, const char *counter)
+{
+    double most = 0;
+    while ((text = strstr(text, counter)) != NULL) {
+        text = strstr(text, "\"args\":{\"in use\":") + strlen("\"args\":{\"in use\":");
+        double in_use = strtod(text, NULL);
+        most = in_use > most ? in_use : most;
+    }
+    return most;
+}
+
+TN_TEST(a_cpu_is_traced_until_it_is_given_back)
+{
+    enum { TASKS = 20 };
+    tn_sched *sched = open_traced("CPU=2 MEM=100", 0);
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, do_without_cpu, "CPU=1 MEM=1");
+    tn_graph_info info = {.struct_size = sizeof info};
+    for (int i = 0; i < TASKS; i++)
+        add_task(graph, (tn_task){.kind = kind, .context = i % 2 ? sched : NULL}, NULL, 0);
+    do
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    while (info.pending < TASKS / 2);
+    for (uint64_t i = 1; i < TASKS; i += 2)
+        TN_CHECK_OK(tn_task_end(graph, i, 0));
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    char *text = text_of(sched);
+    assert_int_equal(count_of(text, "\"ph\":\"X\""), TASKS);
+    assert_true(most_in_use(text, "\"CPU in use\"") <= 2);
+    assert_true(most_in_use(text, "\"MEM in use\"") >= TASKS / 2);
+    assert_int_equal(count_of(text, "{\"name\":\"CPU 2\"}"), 0);
+    free(text);
+    tn_sched_close(sched);
+}
+
+TN_TEST(tasks_that_take_no_time_share_a_lane)
+{
+    tn_sched *sched = open_traced("CPU=2", TN_SCHED_VIRTUAL);
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, do_nothing, NULL);
+    for (int i = 0; i < 50; i++) /* their time is not known */
+        add_task(graph, (tn_task){.kind = kind}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    char *text = text_of(sched);
+    assert_int_equal(count_of(text, "\"ph\":\"X\""), 50);
+    assert_int_equal(count_of(text, "\"name\":\"thread_name\""), 1);
+    free(text);
+    tn_sched_close(sched);
+}
+
+TN_TEST(names_that_are_no_utf8_are_replaced)
+{
+    tn_sched *sched = open_traced("CPU=1", 0);
+    tn_graph *graph = open_graph(sched);
+    const tn_task task = {.kind = add_kind(sched, do_nothing, NULL)};
+    const char *const names[] = {"caf\xc3\xa9 \xff \xe2\x82"};
+    TN_CHECK_OK(tn_graph_add(
+        graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1, .names = names), NULL));
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    char *text = text_of(sched);
+    assert_int_equal(count_of(text, "\"caf\xc3\xa9 \\ufffd \\ufffd\\ufffd\""), 1);
+    free(text);
+    tn_sched_close(sched);
+}
+
+struct writing {
+    tn_sched *sched;
+    int fd;
+    _Atomic bool is_done;
+};
+
+static void *write_to_pipe(void *argument)
+{
+    struct writing *writing = argument;
+    TN_CHECK_OK(tn_sched_write_trace(writing->sched, writing->fd));
+    atomic_store(&writing->is_done, true);
+    return NULL;
+}
+
+/* Nobody reads the pipe until the scheduler has done more. */
+TN_TEST(a_trace_that_is_not_read_holds_nothing_up)
+{
+    enum { TASKS = 5000 };
+    int fds[2];
+    pthread_t thread;
+    char byte, *rest = malloc(1 << 20);
+    tn_sched *sched = open_traced("CPU=2", 0);
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, do_nothing, NULL);
+    for (int i = 0; i < TASKS; i++)
+        add_task(graph, (tn_task){.kind = kind}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    assert_int_equal(pipe(fds), 0);
+    struct writing writing = {.sched = sched, .fd = fds[1]};
+    assert_int_equal(pthread_create(&thread, NULL, write_to_pipe, &writing), 0);
+    assert_int_equal(read(fds[0], &byte, 1), 1); /* it has begun, and the pipe is too small */
+    tn_graph *other = open_graph(sched);
+    add_task(other, (tn_task){.kind = kind}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(other, tnt_deadline(10000)));
+    while (!atomic_load(&writing.is_done))
+        if (poll(&(struct pollfd){.fd = fds[0], .events = POLLIN}, 1, 10) == 1)
+            assert_true(read(fds[0], rest, 1 << 20) > 0);
+    pthread_join(thread, NULL);
+    close(fds[0]);
+    close(fds[1]);
+    free(rest);
     tn_sched_close(sched);
 }
 
