@@ -31,8 +31,8 @@ void tni_signature_complete(const struct tni_plan *plan, struct tni_signature *s
     }
     signature->is_batch = signature->variant_count == 1 && first->slot_count == 0 &&
                           (first->pool_mask >> TNI_THREADS & 1) == 0;
-    /* Elsewhere, tasks that share a grant may run at the same time: of memory, say, they would
-     * then take more than they were granted. */
+    /* In worker processes, tasks that share a grant may run at the same time. Each would use
+     * as much memory, for example, as all of them were granted. */
     if (signature->place != NULL)
         signature->is_batch = signature->is_batch && first->pool_mask == 1u << TNI_CPU &&
                               first->request.needs[0].amount == TNI_UNIT;

@@ -161,9 +161,9 @@ static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline
     struct tni_worker *current = tni_crew_current();
     bool is_in_task = current != NULL && current->sched == sched && deadline.ns > TN_NOW.ns;
     if (is_in_task && current->is_place)
-        return tni_fail_plain(TN_ERR_INVALID,
-                              "the function of a task that runs in a worker "
-                              "process, and its `take`, cannot wait for a graph");
+        return tni_fail_plain(
+            TN_ERR_INVALID,
+            "a function of a kind that has a pool waits for a graph: it must not wait");
     if (is_in_task && is_in_graph(graph))
         return tni_fail_plain(TN_ERR_INVALID, "a task waits for its own graph");
     if (is_in_task)
@@ -208,7 +208,7 @@ static void cancel(struct tn_graph *graph)
         tni_task_end(task, TN_ERR_INTERRUPTED, &tasks, &ended);
         tni_finish_count(graph, ended);
     }
-    (void)tni_crew_wake(sched); /* what was reserved for them is no longer */
+    (void)tni_crew_wake(sched); /* their reservations have ended: others may begin */
 }
 
 int tn_graph_cancel(tn_graph *graph)

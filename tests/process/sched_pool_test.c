@@ -19,8 +19,7 @@ struct deed {
     uint32_t fills, takes;
     int take_status;
     uint32_t slot;
-    struct deed *waits_for; /* a graph waits for in `fill`: what that call said */
-    int wait_status;
+    int wait_status; /* of a call in `fill` */
 };
 
 static tn_sched *sched;
@@ -63,19 +62,32 @@ static void open_sched(const char *resources)
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 }
 
-static int make_kind(tn_pool *pool, tn_task_fn *run, const char *request, tn_kind **ret_kind)
+static int make_kind(tn_pool *pool, tn_task_fn *run, const char *request,
+                     tn_task_take_fn *takes, tn_kind **ret_kind)
 {
     const tn_variant variant = {.run = run, .request = request};
     return tn_kind_create(sched,
                           TN_OPTIONS(tn_kind_options, .name = "deed", .variants = &variant,
-                                     .variant_count = 1, .pool = pool, .take = take),
+                                     .variant_count = 1, .pool = pool, .take = takes),
                           ret_kind);
+}
+
+static tn_kind *pool_kind(tn_pool *pool, tn_task_fn *run, const char *request)
+{
+    tn_kind *kind;
+    TN_CHECK_OK(make_kind(pool, run, request, take, &kind));
+    return kind;
 }
 
 static tn_kind *kind_of(struct pool_world *w, const char *request)
 {
+    return pool_kind(w->pool, fill, request);
+}
+
+static tn_kind *local_kind(tn_task_fn *run, const char *request)
+{
     tn_kind *kind;
-    TN_CHECK_OK(make_kind(w->pool, fill, request, &kind));
+    TN_CHECK_OK(make_kind(NULL, run, request, NULL, &kind));
     return kind;
 }
 
@@ -90,6 +102,14 @@ static uint64_t add(tn_kind *kind, struct deed *deed, uint64_t input)
                                         .input_ends = ends, .inputs = &input),
                              &first));
     return first;
+}
+
+static void await_running(void)
+{
+    tn_graph_info info = {.struct_size = sizeof info};
+    do
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    while (info.running == 0);
 }
 
 static int wait_for_all(void) { return tn_graph_wait(graph, tnt_deadline(30000)); }
@@ -269,16 +289,10 @@ TN_TEST(workers_and_threads_share_the_resources)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     open_sched("CPU=2");
-    tn_kind *kind = kind_of(&w, "CPU=2"), *local;
-    const tn_variant variant = {.run = count};
+    tn_kind *kind = kind_of(&w, "CPU=2"), *local = local_kind(count, NULL);
     struct deed slow = {.order = {WAIT, 0}};
-    TN_CHECK_OK(tn_kind_create(
-        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &local));
     add(kind, &slow, UINT64_MAX);
-    tn_graph_info info = {.struct_size = sizeof info};
-    do
-        TN_CHECK_OK(tn_graph_get_info(graph, &info));
-    while (info.running == 0);
+    await_running();
     counted = 0;
     add(local, NULL, UINT64_MAX);
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(50)), TN_ERR_TIMED_OUT);
@@ -300,18 +314,12 @@ TN_TEST(a_task_for_a_worker_begins_when_a_thread_gives_back_its_cpu)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     open_sched("CPU=1");
-    tn_kind *kind = kind_of(&w, NULL), *local;
-    const tn_variant variant = {.run = wait_for_event};
+    tn_kind *kind = kind_of(&w, NULL), *local = local_kind(wait_for_event, NULL);
     struct deed deed = {.order = {ADD_ONE, 1}};
-    TN_CHECK_OK(tn_kind_create(
-        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &local));
     const tn_task task = {.kind = local, .context = w.go};
     TN_CHECK_OK(
         tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
-    tn_graph_info info = {.struct_size = sizeof info};
-    do
-        TN_CHECK_OK(tn_graph_get_info(graph, &info));
-    while (info.running == 0);
+    await_running();
     add(kind, &deed, UINT64_MAX);
     TN_CHECK_OK(tn_event_set(w.go));
     TN_CHECK_OK(wait_for_all());
@@ -387,10 +395,7 @@ TN_TEST(a_cancelled_graph_sends_no_more_jobs)
     tn_kind *kind = kind_of(&w, "CPU=1");
     struct deed slow = {.order = {WAIT, 0}}, later = {.order = {ADD_ONE, 0}};
     add(kind, &slow, UINT64_MAX);
-    tn_graph_info info = {.struct_size = sizeof info};
-    do
-        TN_CHECK_OK(tn_graph_get_info(graph, &info));
-    while (info.running == 0);
+    await_running();
     add(kind, &later, UINT64_MAX);
     TN_CHECK_OK(tn_graph_cancel(graph));
     TN_CHECK_OK(tn_event_set(w.go));
@@ -450,10 +455,8 @@ TN_TEST(the_function_of_a_task_cannot_wait_for_a_graph)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     open_sched("CPU=1");
-    tn_kind *kind;
     struct deed deed = {.order = {ADD_ONE, 0}};
-    TN_CHECK_OK(make_kind(w.pool, wait_in_fill, NULL, &kind));
-    add(kind, &deed, UINT64_MAX);
+    add(pool_kind(w.pool, wait_in_fill, NULL), &deed, UINT64_MAX);
     TN_CHECK_OK(wait_for_all());
     assert_int_equal(deed.wait_status, TN_ERR_INVALID);
     assert_int_equal(deed.number, 1);
@@ -471,10 +474,8 @@ TN_TEST(a_task_of_a_pool_cannot_pend)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     open_sched("CPU=1");
-    tn_kind *kind;
     struct deed deed = {.order = {ADD_ONE, 0}};
-    TN_CHECK_OK(make_kind(w.pool, pend, NULL, &kind));
-    add(kind, &deed, UINT64_MAX);
+    add(pool_kind(w.pool, pend, NULL), &deed, UINT64_MAX);
     assert_int_equal(wait_for_all(), TN_ERR_INVALID);
     pool_expect_detail(tn_error_detail(), "the kind has a pool");
     assert_int_equal(deed.wait_status, TN_ERR_INVALID);
@@ -492,10 +493,11 @@ TN_TEST(a_pool_belongs_to_one_scheduler)
     tn_sched *first = sched;
     TN_CHECK_OK(tn_sched_create(NULL, &other));
     sched = other;
-    assert_int_equal(make_kind(w.pool, fill, NULL, &kind), TN_ERR_INVALID);
+    assert_int_equal(make_kind(w.pool, fill, NULL, take, &kind), TN_ERR_INVALID);
     tn_sched_close(first);
-    TN_CHECK_OK(make_kind(w.pool, fill, NULL, &kind)); /* it was given back */
-    assert_int_equal(make_kind(NULL, fill, NULL, &kind), TN_ERR_INVALID); /* `take` alone */
+    TN_CHECK_OK(make_kind(w.pool, fill, NULL, take, &kind)); /* it was given back */
+    assert_int_equal(make_kind(NULL, fill, NULL, take, &kind),
+                     TN_ERR_INVALID); /* `take` alone */
     close_all(&w);
 }
 
@@ -507,23 +509,16 @@ static int do_it_here(const tn_task_call *call)
 {
     struct deed *deed = call->context;
     deed->number = deed->order.number + 1;
-    return deed->order.deed == FAIL && call->attempt < 2 ? TN_TASK_OOM : TN_TASK_DONE;
+    return deed->order.deed == FAIL && deed->fills++ == 0 ? TN_TASK_OOM : TN_TASK_DONE;
 }
 
 static void make_mixed_kinds(struct pool_world *w, tn_pool *other, tn_kind **kinds)
 {
-    static const char *const requests[MIXED_KINDS] = {NULL, "CPU=1 MEM=3", "CPU=0 GPU=1", NULL,
-                                                      "GPU=0.5 MEM=1"};
-    tn_pool *const pools[MIXED_KINDS] = {w->pool, w->pool, other};
-    for (int i = 0; i < MIXED_KINDS; i++) {
-        const tn_variant variant = {.run = pools[i] != NULL ? fill : do_it_here,
-                                    .request = requests[i]};
-        TN_CHECK_OK(
-            tn_kind_create(sched,
-                           TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1,
-                                      .pool = pools[i], .take = pools[i] != NULL ? take : NULL),
-                           &kinds[i]));
-    }
+    kinds[0] = kind_of(w, NULL);
+    kinds[1] = kind_of(w, "CPU=1 MEM=3");
+    kinds[2] = pool_kind(other, fill, "CPU=0 GPU=1");
+    kinds[3] = local_kind(do_it_here, NULL);
+    kinds[4] = local_kind(do_it_here, "GPU=0.5 MEM=1");
 }
 
 static struct pool_order random_order(int32_t number)
@@ -575,6 +570,27 @@ TN_TEST(mixed_graphs_over_threads_and_two_pools_end)
         sched = tn_sched_close(sched);
     }
     tn_pool_close(other);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_pool_that_was_given_back_is_used_as_before)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    for (int round = 0; round < 20; round++) {
+        static struct deed deeds[50];
+        open_sched("CPU=2");
+        tn_kind *kind = kind_of(&w, NULL);
+        for (int32_t i = 0; i < 50; i++) { /* each may call the thread that waits */
+            deeds[i] = (struct deed){.order = {ADD_ONE, i}};
+            add(kind, &deeds[i], UINT64_MAX);
+        }
+        TN_CHECK_OK(wait_for_all());
+        sched = tn_sched_close(sched);
+        pool_submit(&w, ADD_ONE, round);
+        tn_pool_result result = pool_next(&w);
+        assert_int_equal(pool_number_in(&result), round + 1);
+        tn_pool_result_fini(&result);
+    }
     pool_close_world(&w);
 }
 
