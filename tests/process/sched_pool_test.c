@@ -7,6 +7,7 @@
 
 #include "harness/tensor.h"
 #include "process/pool_world.h"
+#include "spawn/spawn.h"
 
 /* What a task sends, and what it got back. */
 struct deed {
@@ -591,6 +592,19 @@ TN_TEST(a_pool_that_was_given_back_is_used_as_before)
         assert_int_equal(pool_number_in(&result), round + 1);
         tn_pool_result_fini(&result);
     }
+    pool_close_world(&w);
+}
+
+TN_TEST(a_call_to_the_thread_of_a_scheduler_gone_is_no_result)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    TN_CHECK_OK(tni_pool_claim(w.pool));
+    tni_pool_wake(w.pool);
+    tni_pool_release(w.pool);
+    pool_submit(&w, ADD_ONE, 1);
+    tn_pool_result result = pool_next(&w);
+    assert_int_equal(pool_number_in(&result), 2);
+    tn_pool_result_fini(&result);
     pool_close_world(&w);
 }
 
