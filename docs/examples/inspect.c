@@ -56,6 +56,24 @@ static void look(tn_inspector *inspector)
 }
 /* end */
 
+/* show: tn_inspect_schedulers */
+static int print_scheduler(const tn_scheduler_entry *scheduler, void *context)
+{
+    (void)context;
+    printf("%s: %u tasks are ready\n", scheduler->name, scheduler->info.ready);
+    for (uint32_t i = 0; i < scheduler->info.resource_count; i++) {
+        const tn_resource_info *its = &scheduler->info.resources[i];
+        printf("%u wait for %s, of which %g is free\n", its->waiting, its->name, its->free);
+    }
+    return 0;
+}
+
+static void look_at_schedulers(tn_inspector *inspector)
+{
+    must(tn_inspect_schedulers(inspector, print_scheduler, NULL));
+}
+/* end */
+
 /* show: tn_inspect_audit tn_domain_audit */
 static int print_finding(const char *sentence, bool repaired, void *context)
 {
@@ -100,6 +118,7 @@ int main(void)
     /* end */
     assert(stat.live_bytes >= 4000);
     look(inspector);
+    look_at_schedulers(inspector);
     audit(inspector, domain);
     /* show: tn_inspector_close */
     inspector = tn_inspector_close(inspector); /* NULL */

@@ -3,6 +3,7 @@
 #define TENON_INSPECT_H
 
 #include <tenon/handle.h>
+#include <tenon/sched.h>
 #include <tenon/tensor.h>
 
 TN_BEGIN_DECLS
@@ -160,7 +161,7 @@ typedef struct tn_block_entry {
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if the creator is no longer a member */
-    const char *kind;    /* "tensor", "message", "bytes", "queue" */
+    const char *kind;    /* "tensor", "message", "bytes", "queue", "scheduler" */
     tn_dtype dtype;      /* of a tensor, as are ndim, shape and attributes */
     int32_t ndim;
     int64_t shape[8]; /* the first 8 */
@@ -228,6 +229,25 @@ typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);
  */
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each,
                                            void *context);
+
+/** A scheduler that was made with tn_sched_options.domain. */
+typedef struct tn_scheduler_entry {
+    uint32_t block; /* as tn_inspect_blocks() reports it, of the kind "scheduler" */
+    uint32_t seat;
+    int32_t pid;
+    uint32_t reserved;
+    char name[48];       /* "" if it has none */
+    uint64_t changed_ns; /* since tasks of it began or ended, or were added */
+    tn_sched_info info;  /* its now_ns is 0 */
+} tn_scheduler_entry;
+/** Receive one scheduler. A result other than 0 stops the call. */
+typedef int tn_scheduler_entry_fn(const tn_scheduler_entry *scheduler, void *context);
+/**
+ * Call `each` for every scheduler that the domain shows.
+ * @return as described at the top of this header
+ */
+TN_API TN_NODISCARD int tn_inspect_schedulers(tn_inspector *inspector,
+                                              tn_scheduler_entry_fn *each, void *context);
 
 /** The ticket of an exported handle. It owns a reference to the block until it ends. */
 typedef struct tn_ticket_entry {

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <tenon/deadline.h>
+#include <tenon/domain.h>
 #include <tenon/pool.h>
 #include <tenon/status.h>
 #include <tenon/version.h>
@@ -94,6 +95,10 @@ typedef struct tn_sched_options {
        again: give back memory that the program keeps for later. Not for tasks of a pool. */
     void (*release_caches)(void *context);
     void *release_context;
+    /* The domain whose tn_inspect_schedulers() and `tenon top` show the scheduler; NULL: none.
+       The scheduler is closed before the domain. Not with TN_SCHED_VIRTUAL. */
+    tn_domain *domain;
+    const char *name; /* that they show, as tn_queue_open() takes it; copied; NULL: none */
 } tn_sched_options;
 
 /**
@@ -102,10 +107,13 @@ typedef struct tn_sched_options {
  * @param options    borrowed; NULL for the defaults
  * @param ret_sched  owned by the caller, ended with tn_sched_close(); untouched on failure
  * @return 0, or
- *         TN_ERR_INVALID    an option is out of range, or the text of resources is malformed
- *         TN_ERR_NO_MEMORY  there is no private memory
+ *         TN_ERR_INVALID    an option is out of range, or the text of resources or the name is
+ *                           malformed
+ *         TN_ERR_NO_MEMORY  there is no private memory, or none in the domain
+ *         TN_ERR_FULL, TN_ERR_CLOSED, TN_ERR_FORKED  with a domain, as tn_tensor_empty()
  *
- * Blocks: never.   Crash: nothing is shared.
+ * Blocks: never.
+ * Crash: what the domain shows of the scheduler is gone with the seat of the process.
  */
 TN_API TN_NODISCARD int tn_sched_create(const tn_sched_options *options, tn_sched **ret_sched);
 
@@ -125,15 +133,19 @@ typedef struct tn_resource_info {
     char name[32];
     double total, free; /* slots are counted */
     double busy_ns;     /* amount in use times nanoseconds, of the tasks that have ended */
+    uint32_t waiting;   /* ready tasks that lack it; each is counted at one resource */
+    uint32_t reserved;
 } tn_resource_info;
 
 typedef struct tn_sched_info {
     size_t struct_size; /* sizeof(tn_sched_info), set by the caller */
     uint64_t now_ns;    /* CLOCK_MONOTONIC, or the virtual time */
-    uint32_t ready;     /* tasks that wait for resources */
+    uint32_t ready;     /* tasks that wait for resources, or for a worker process */
     uint32_t running;   /* sets of resources in use; tasks that pend included */
     uint32_t threads;   /* started by the scheduler */
     uint32_t resource_count;
+    uint64_t tasks; /* that have not ended, of all graphs */
+    uint64_t ended; /* of all graphs, those that are closed included */
     tn_resource_info resources[16];
 } tn_sched_info;
 /**

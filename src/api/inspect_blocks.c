@@ -96,6 +96,8 @@ static const char *kind_name(uint8_t kind)
         return "message";
     case TNI_KIND_RING:
         return "queue";
+    case TNI_KIND_SCHEDULER:
+        return "scheduler";
     default:
         return "unknown";
     }

@@ -231,7 +231,8 @@ enum {
     TNI_KIND_BYTES = 1,
     TNI_KIND_MESSAGE = 2,
     TNI_KIND_RING = 3,
-    TNI_KIND_BACKING = 4 /* a tensor whose storage is outside the arena */
+    TNI_KIND_BACKING = 4,  /* a tensor whose storage is outside the arena */
+    TNI_KIND_SCHEDULER = 5 /* a struct tni_scheduler */
 };
 enum { TNI_DESC_NDIM = 8 };
 /* What a block is, for inspection and the audit; no other code trusts it. */
@@ -377,6 +378,34 @@ struct tni_records {
     uint32_t tensor_count;
     uint32_t reserved;
     uint32_t block[]; /* [limit]: the records */
+};
+
+/* ---- schedulers -------------------------------------------------------------------------- */
+
+enum {
+    TNI_SCHEDULER_NAME_BYTES = 48,
+    TNI_SCHEDULER_RESOURCES = 16,
+    TNI_SCHEDULER_UNIT = 10000 /* amounts are in 1/10000 */
+};
+/*
+ * What a scheduler does: a block that the process of the scheduler holds and alone writes, and
+ * that inspectors read. A process that dies while it writes leaves the version odd and numbers
+ * of two moments, until its hold is released.
+ */
+struct tni_scheduler {
+    _Atomic uint32_t made_for; /* the block's generation, once all below was written */
+    _Atomic uint32_t version;  /* odd while the numbers change */
+    char name[TNI_SCHEDULER_NAME_BYTES];
+    _Atomic uint64_t changed_ns; /* on the clock of tni_os_shared_ns() */
+    _Atomic uint64_t tasks, ended;
+    _Atomic uint32_t ready, running, threads;
+    _Atomic uint32_t resource_count;
+    struct tni_scheduler_resource {
+        char name[32];
+        _Atomic uint64_t total, free, busy_ns;
+        _Atomic uint32_t waiting;
+        uint32_t reserved;
+    } resources[TNI_SCHEDULER_RESOURCES];
 };
 
 /* ---- objects ----------------------------------------------------------------------------- */

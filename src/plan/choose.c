@@ -314,3 +314,21 @@ uint64_t tni_plan_retry_ns(const struct tni_plan *plan)
             soonest = TNI_MIN(soonest, lane->gives_up_ns);
     return soonest;
 }
+
+void tni_plan_count_waiting(const struct tni_plan *plan, uint64_t now_ns,
+                            uint32_t ret_counts[TNI_POOLS])
+{
+    memset(ret_counts, 0, TNI_POOLS * sizeof ret_counts[0]);
+    for (const struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
+        const struct tni_signature *signature = lane->signature;
+        uint32_t lacking = UINT32_MAX;
+        for (uint32_t v = signature->variant_count; v-- > 0;) {
+            struct tni_pick pick = pick_of(lane, now_ns, v);
+            lacking = tni_pools_lacking(&plan->pools, &signature->variants[v].request, &pick);
+            if (lacking == UINT32_MAX)
+                break;
+        }
+        if (lacking != UINT32_MAX)
+            ret_counts[lacking] += lane->count;
+    }
+}

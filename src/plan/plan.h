@@ -275,6 +275,12 @@ bool tni_plan_can_start(const struct tni_plan *plan, const void *place, uint64_t
  * better slot or variant does not wait for ever. TNI_FOREVER: there is none.
  */
 uint64_t tni_plan_retry_ns(const struct tni_plan *plan);
+/**
+ * Count the ready tasks that cannot begin now, each at the pool that it lacks, for the first of
+ * its variants. Tasks that wait for a better slot or variant are not counted.
+ */
+void tni_plan_count_waiting(const struct tni_plan *plan, uint64_t now_ns,
+                            uint32_t ret_counts[TNI_POOLS]);
 /** Give back resources early. A pool that is not held is left out. */
 void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint32_t pool_mask,
                         uint64_t now_ns);

@@ -114,9 +114,18 @@ struct tni_pick {
  */
 bool tni_pools_take(struct tni_pools *pools, const struct tni_request *request,
                     const struct tni_pick *pick, struct tni_slot_ref *ret_slots);
-/** Whether tni_pools_take() would succeed. */
-bool tni_pools_can_take(const struct tni_pools *pools, const struct tni_request *request,
-                        const struct tni_pick *pick);
+/**
+ * Find the pool that has too little for the request; of several the last one, since those that
+ * are built in come first. @return UINT32_MAX: none, so tni_pools_take() would succeed
+ */
+uint32_t tni_pools_lacking(const struct tni_pools *pools, const struct tni_request *request,
+                           const struct tni_pick *pick);
+static inline bool tni_pools_can_take(const struct tni_pools *pools,
+                                      const struct tni_request *request,
+                                      const struct tni_pick *pick)
+{
+    return tni_pools_lacking(pools, request, pick) == UINT32_MAX;
+}
 /** Give back what was taken of the pools in the mask. */
 void tni_pools_give(struct tni_pools *pools, const struct tni_request *request,
                     const struct tni_slot_ref *slots, uint32_t pool_mask);

@@ -127,15 +127,15 @@ static bool has_room(const struct tni_pool *pool, uint32_t at, uint64_t amount,
     return find_slot(pool, (uint32_t)amount, near_slot(pick, at), pick) != UINT32_MAX;
 }
 
-bool tni_pools_can_take(const struct tni_pools *pools, const struct tni_request *request,
-                        const struct tni_pick *pick)
+uint32_t tni_pools_lacking(const struct tni_pools *pools, const struct tni_request *request,
+                           const struct tni_pick *pick)
 {
-    for (uint32_t i = 0; i < request->count; i++) {
+    for (uint32_t i = request->count; i-- > 0;) {
         const struct tni_need *need = &request->needs[i];
         if (!has_room(&pools->pools[need->pool], need->pool, need->amount, pick))
-            return false;
+            return need->pool;
     }
-    return true;
+    return UINT32_MAX;
 }
 
 /* ---- taking ------------------------------------------------------------------------------ */

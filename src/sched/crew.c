@@ -189,9 +189,9 @@ static void flush(struct turn *turn)
 
 static void flush_locked(struct turn *turn)
 {
-    tni_os_mutex_lock(&turn->worker->sched->lock);
+    tni_sched_lock(turn->worker->sched);
     flush(turn);
-    tni_os_mutex_unlock(&turn->worker->sched->lock);
+    tni_sched_unlock(turn->worker->sched);
 }
 
 static int call_task(struct tni_worker *worker, struct tni_task *task)
@@ -216,7 +216,7 @@ static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
     struct tni_worker *worker = turn->worker;
     struct tn_sched *sched = worker->sched;
     bool pends = false;
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     struct tni_running *next = task->is_ended_early ? NULL : tni_running_create(sched);
     if (task->is_ended_early) {
         *status = task->early_status;
@@ -232,7 +232,7 @@ static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
         tni_plan_give_back(&sched->plan, task->running, TNI_BUILT_IN_MASK, tni_os_now_ns());
         tni_crew_wake(sched);
     }
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return pends;
 }
 
@@ -241,9 +241,9 @@ static int settle_status(struct turn *turn, struct tni_task *task, int status)
     struct tn_sched *sched = turn->worker->sched;
     status = tni_finish_status(task, status);
     if (status < 0) {
-        tni_os_mutex_lock(&sched->lock);
+        tni_sched_lock(sched);
         tni_finish_failure(tni_graph_of(task), task, status);
-        tni_os_mutex_unlock(&sched->lock);
+        tni_sched_unlock(sched);
     }
     return status;
 }
@@ -273,9 +273,9 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
     uint32_t ended = 0;
     struct tni_slot_ref place = tni_running_place(turn->worker->running);
     if (place.pool != TNI_NO_SLOT.pool) {
-        tni_os_mutex_lock(&turn->worker->sched->lock);
+        tni_sched_lock(turn->worker->sched);
         tni_task_made_on(task, place);
-        tni_os_mutex_unlock(&turn->worker->sched->lock);
+        tni_sched_unlock(turn->worker->sched);
     }
     tni_task_end(task, status, &ready, &ended);
     count_ended(turn, task, ended);
@@ -373,7 +373,7 @@ static bool take_turn(struct tni_worker *worker)
     tni_crew_wake(sched);
     sched->guarded_count += is_guarded;
     call_guard(sched);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
 
     while ((task = take_task(&turn)) != NULL) {
         run_task(&turn, task);
@@ -387,7 +387,7 @@ static bool take_turn(struct tni_worker *worker)
     }
     read_time(&turn);
 
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     sched->guarded_count -= is_guarded;
     for (uint32_t i = 0; i < turn.learned_count; i++)
         tni_kind_learn(turn.learned[i].kind, variant, turn.learned[i].took_ns,
@@ -419,9 +419,9 @@ void tni_crew_call_hook(struct tn_sched *sched, void (*hook)(void *))
 {
     if (hook == NULL)
         return;
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     hook(sched->options.work_context);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
 }
 
 /* Whether a worker has to do something else than to wait for a task. */
@@ -446,7 +446,7 @@ static int sleep_once(struct tni_worker *worker, uint64_t until_ns)
     if (worker->helps != NULL)
         status = tni_sched_sleep(sched, &worker->wake_up, until_ns);
     else
-        tni_os_cond_wait(&worker->wake_up, &sched->lock, until_ns);
+        tni_sched_wait(sched, &worker->wake_up, until_ns);
     if (sched->guard != worker)
         return status;
     sched->guard = NULL;
@@ -485,14 +485,14 @@ static void run_thread(void *context)
     struct tni_worker *worker = context;
     struct tn_sched *sched = worker->sched;
     current = worker;
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     tni_crew_call_hook(sched, sched->options.begin_work);
     arrive(worker);
     while (!sched->is_closing)
         if (!take_turn(worker))
             (void)be_idle(worker, TNI_FOREVER);
     tni_crew_call_hook(sched, sched->options.end_work);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     current = NULL;
 }
 
@@ -528,11 +528,11 @@ void tni_crew_end(struct tn_sched *sched)
 {
     bool is_own = sched->pid == tni_os_pid(); /* a forked child has no threads to end */
     if (is_own) {
-        tni_os_mutex_lock(&sched->lock);
+        tni_sched_lock(sched);
         sched->is_closing = true;
         while (sched->idle != NULL)
             wake_one(sched);
-        tni_os_mutex_unlock(&sched->lock);
+        tni_sched_unlock(sched);
     }
     /* A thread looks at all workers, so none is freed before all have ended. */
     for (struct tni_worker *worker = sched->workers; is_own && worker != NULL;
@@ -551,12 +551,12 @@ void tni_crew_end(struct tn_sched *sched)
 void tni_crew_secede(struct tni_worker *worker)
 {
     struct tn_sched *sched = worker->sched;
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     if (!worker->has_seceded) {
         worker->has_seceded = true;
         sched->seceded_count++; /* its thread is one more than the resources allow */
         tni_plan_give_back(&sched->plan, worker->running, 1u << TNI_CPU, tni_os_now_ns());
         tni_crew_wake(sched);
     }
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
 }

@@ -5,6 +5,7 @@
 
 #include "os/os.h"
 #include "sched/sched.h"
+#include "show/show.h"
 
 enum { TNI_FAILURE_BYTES = 256 };
 
@@ -70,6 +71,8 @@ struct tn_sched {
     struct tn_sched_options options; /* its pointers to texts are not kept */
     int32_t pid;                     /* of the process that made it */
     struct tn_graph *graphs;
+    uint64_t added_count, ended_count; /* tasks */
+    struct tni_shown *shown;           /* owned; NULL: no domain shows the scheduler */
     /* threads */
     struct tni_worker *workers; /* threads of the scheduler, and callers of tn_graph_run() */
     struct tni_worker *idle;
@@ -103,6 +106,28 @@ static inline bool tni_sched_is_traced(const struct tn_sched *sched)
 }
 /** The time of the scheduler's clock. */
 uint64_t tni_sched_now_ns(const struct tn_sched *sched);
+
+/* ---- info.c ------------------------------------------------------------------------------ */
+
+/** Under the lock. @param ret  all zero */
+void tni_sched_fill_info(const struct tn_sched *sched, tn_sched_info *ret);
+/** Write into the domain what the scheduler does. Under the lock. pre: sched->shown */
+void tni_sched_show(struct tn_sched *sched);
+/* What the domain shows is that of the last change, also when all threads sleep or hang. */
+static inline void tni_sched_lock(struct tn_sched *sched) { tni_os_mutex_lock(&sched->lock); }
+static inline void tni_sched_unlock(struct tn_sched *sched)
+{
+    if (TNI_UNLIKELY(sched->shown != NULL))
+        tni_sched_show(sched);
+    tni_os_mutex_unlock(&sched->lock);
+}
+/** Wait for a condition. Under the lock, which is released meanwhile. */
+static inline void tni_sched_wait(struct tn_sched *sched, tni_os_cond *cond, uint64_t until_ns)
+{
+    if (TNI_UNLIKELY(sched->shown != NULL))
+        tni_sched_show(sched);
+    tni_os_cond_wait(cond, &sched->lock, until_ns);
+}
 
 /* ---- finish.c ---------------------------------------------------------------------------- */
 

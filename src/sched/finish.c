@@ -20,6 +20,7 @@ void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int
 void tni_finish_count(struct tn_graph *graph, uint32_t ended)
 {
     struct tn_sched *sched = graph->sched;
+    sched->ended_count += ended;
     /* This release pairs with the acquire in tni_graph_has_ended(). */
     if (ended == 0 ||
         atomic_fetch_sub_explicit(&graph->tasks.unended, ended, memory_order_acq_rel) != ended)
@@ -84,9 +85,9 @@ bool tni_finish_again(struct tn_sched *sched, struct tni_task *task, int *status
 {
     if (*status != TN_TASK_OOM)
         return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     *status = run_elsewhere(sched, task);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return *status == 0;
 }
 

@@ -27,12 +27,12 @@ int tn_graph_create(tn_sched *sched, tn_graph **ret_graph)
     tni_graph_init(&graph->tasks);
     graph->sched = sched;
     graph->trace_number = sched->trace != NULL ? tni_trace_graph(sched->trace) : 0;
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     graph->next = sched->graphs;
     if (sched->graphs != NULL)
         sched->graphs->prev = graph;
     sched->graphs = graph;
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     *ret_graph = graph;
     return 0;
 }
@@ -89,6 +89,7 @@ static int add_tasks(struct tn_graph *graph, const tn_task_list *given,
     status = tni_graph_add(&sched->plan, &graph->tasks, &list, &ready, &added);
     if (status != 0)
         return status;
+    sched->added_count += list.count;
     if (sched->trace != NULL)
         tni_trace_add(sched->trace, graph->trace_number, added.first, given);
     tni_plan_push(&sched->plan, &ready);
@@ -122,9 +123,9 @@ int tn_graph_add(tn_graph *graph, const tn_task_list *list, uint64_t *ret_first)
     if (tasks == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for %llu tasks",
                         (unsigned long long)l.count);
-    tni_os_mutex_lock(&graph->sched->lock);
+    tni_sched_lock(graph->sched);
     status = add_tasks(graph, &l, tasks, ret_first);
-    tni_os_mutex_unlock(&graph->sched->lock);
+    tni_sched_unlock(graph->sched);
     free(tasks);
     return status;
 }
@@ -168,7 +169,7 @@ static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline
         return tni_fail_plain(TN_ERR_INVALID, "a task waits for its own graph");
     if (is_in_task)
         tni_crew_secede(current);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     if (tni_sched_is_virtual(sched))
         status = tni_virtual_run(sched, graph);
     else
@@ -176,7 +177,7 @@ static int wait_for_end(struct tn_graph *graph, bool helps, tn_deadline deadline
                        : sleep_until_ended(graph, deadline.ns);
     if (status == 0 && graph->failure_status != 0)
         status = tni_fail(graph->failure_status, "%s", graph->failure);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return status;
 }
 
@@ -216,9 +217,9 @@ int tn_graph_cancel(tn_graph *graph)
     int status = check_graph(graph);
     if (status != 0)
         return status;
-    tni_os_mutex_lock(&graph->sched->lock);
+    tni_sched_lock(graph->sched);
     cancel(graph);
-    tni_os_mutex_unlock(&graph->sched->lock);
+    tni_sched_unlock(graph->sched);
     return 0;
 }
 
@@ -230,7 +231,7 @@ static void wait_out(struct tn_graph *graph)
         return;
     }
     while (!tni_graph_has_ended(graph))
-        tni_os_cond_wait(&graph->ended, &graph->sched->lock, TNI_FOREVER);
+        tni_sched_wait(graph->sched, &graph->ended, TNI_FOREVER);
 }
 
 tn_graph *tn_graph_close(tn_graph *graph)
@@ -240,7 +241,7 @@ tn_graph *tn_graph_close(tn_graph *graph)
     struct tn_sched *sched = graph->sched;
     bool is_own = sched->pid == tni_os_pid();
     if (is_own) {
-        tni_os_mutex_lock(&sched->lock);
+        tni_sched_lock(sched);
         cancel(graph);
         wait_out(graph);
     }
@@ -251,7 +252,7 @@ tn_graph *tn_graph_close(tn_graph *graph)
     if (graph->next != NULL)
         graph->next->prev = graph->prev;
     if (is_own) {
-        tni_os_mutex_unlock(&sched->lock);
+        tni_sched_unlock(sched);
         tni_os_cond_fini(&graph->ended);
     }
     tni_graph_fini(&graph->tasks);

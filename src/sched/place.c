@@ -124,14 +124,14 @@ static void end_task(struct tni_place *place, struct tni_task *task, int status)
         status = tni_finish_status(task, status);
     if (!is_again)
         tni_finish_trace(sched, task, task->running, status, now_ns);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     place->is_full = false;
     if (is_again)
         run_again(sched, task, now_ns);
     else
         tni_finish_later(task, status, now_ns);
     (void)tni_crew_wake(sched);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
 }
 
 /* The pool failed: no result will come. */
@@ -277,14 +277,14 @@ static void await_result(struct tni_place *place, uint64_t until_ns)
     void *context = NULL;
     place->is_fetching = true;
     tni_crew_call_hook(sched, sched->options.end_work);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     int status = tni_pool_take(place->pool, (tn_deadline){until_ns}, &result, &context);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     tni_crew_call_hook(sched, sched->options.begin_work);
     place->is_fetching = false;
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     (void)settle(place, status, &result, context);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
 }
 
 /* Wait for tasks. Under the lock, which is released meanwhile. */
@@ -293,7 +293,7 @@ static void await_call(struct tni_place *place, uint64_t until_ns)
     struct tn_sched *sched = place->worker.sched;
     tni_crew_call_hook(sched, sched->options.end_work);
     while (!place->is_called && !sched->is_closing && tni_os_now_ns() < until_ns)
-        tni_os_cond_wait(&place->worker.wake_up, &sched->lock, until_ns);
+        tni_sched_wait(sched, &place->worker.wake_up, until_ns);
     tni_crew_call_hook(sched, sched->options.begin_work);
 }
 
@@ -319,19 +319,19 @@ static void run_thread(void *context)
     struct tn_sched *sched = place->worker.sched;
     tni_interrupt_exempt(true);
     tni_crew_set_current(&place->worker);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     tni_crew_call_hook(sched, sched->options.begin_work);
     while (!sched->is_closing) {
         take_tasks(place);
-        tni_os_mutex_unlock(&sched->lock);
+        tni_sched_unlock(sched);
         give_jobs(place);
         bool has_result = fetch(place);
-        tni_os_mutex_lock(&sched->lock);
+        tni_sched_lock(sched);
         if (!has_result)
             rest(place);
     }
     tni_crew_call_hook(sched, sched->options.end_work);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
 }
 
 /* ---- making and ending ------------------------------------------------------------------- */
@@ -375,11 +375,11 @@ static int make_place(struct tn_sched *sched, struct tn_pool *pool,
 
 static struct tni_place *find_place(struct tn_sched *sched, const struct tn_pool *pool)
 {
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     struct tni_place *place = sched->places;
     while (place != NULL && place->pool != pool)
         place = place->next;
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return place;
 }
 
@@ -396,10 +396,10 @@ int tni_place_of(struct tn_sched *sched, struct tn_pool *pool, struct tni_place 
         tni_pool_release(pool);
         return status;
     }
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     (*ret_place)->next = sched->places;
     sched->places = *ret_place;
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return 0;
 }
 
@@ -407,11 +407,11 @@ void tni_places_end(struct tn_sched *sched)
 {
     bool is_own = sched->pid == tni_os_pid(); /* a forked child has no threads to end */
     if (is_own) {
-        tni_os_mutex_lock(&sched->lock);
+        tni_sched_lock(sched);
         sched->is_closing = true;
         for (struct tni_place *place = sched->places; place != NULL; place = place->next)
             tni_os_cond_signal(&place->worker.wake_up);
-        tni_os_mutex_unlock(&sched->lock);
+        tni_sched_unlock(sched);
     }
     while (sched->places != NULL) {
         struct tni_place *place = sched->places;

@@ -15,7 +15,7 @@
  *     its CPU, so a task that has got its resources never waits for a thread.
  *
  * Callers: programs, from any thread. A forked child has no threads of the scheduler: every
- * call but close fails there. A death leaves nothing, since the room has only private memory.
+ * call but close fails there. A death leaves what show.c says.
  */
 #include <stdlib.h>
 
@@ -35,9 +35,20 @@ static int read_options(const tn_sched_options *options, tn_sched_options *ret)
     if (ret->reserved != 0)
         return tni_fail(TN_ERR_INVALID, "tn_sched_options.reserved is %u, not 0",
                         ret->reserved);
+    if (ret->domain != NULL && (ret->flags & TN_SCHED_VIRTUAL) != 0)
+        return tni_fail_plain(TN_ERR_INVALID,
+                              "tn_sched_options.domain is set with TN_SCHED_VIRTUAL: no domain "
+                              "shows virtual time");
     if (ret->resources == NULL)
         ret->resources = tni_os_environment("TENON_RESOURCES");
     return 0;
+}
+
+static int begin_show(struct tn_sched *sched)
+{
+    tn_sched_info info = {0};
+    tni_sched_fill_info(sched, &info);
+    return tni_show_begin(sched->options.domain, sched->options.name, &info, &sched->shown);
 }
 
 static int init_sched(struct tn_sched *sched)
@@ -47,14 +58,18 @@ static int init_sched(struct tn_sched *sched)
                                           .order = sched->options.order,
                                           .skips = sched->options.skips,
                                           .skew = sched->options.skew};
+    sched->pid = tni_os_pid();
     int status = tni_plan_init(&sched->plan, &plan);
     if (status != 0)
         return status;
     if ((sched->options.flags & TN_SCHED_TRACE) != 0)
         status = tni_trace_create(&sched->trace);
+    if (status == 0 && sched->options.domain != NULL)
+        status = begin_show(sched);
     if (status == 0)
         status = tni_os_mutex_init(&sched->lock);
     if (status != 0) {
+        tni_show_end(sched->shown, true);
         tni_trace_free(sched->trace, true);
         tni_plan_fini(&sched->plan);
         return status;
@@ -62,8 +77,7 @@ static int init_sched(struct tn_sched *sched)
     const struct tni_pool *pools = sched->plan.pools.pools;
     uint64_t most = (pools[TNI_CPU].total + pools[TNI_THREADS].total) / TNI_UNIT;
     sched->thread_most = (uint32_t)TNI_MIN(most, UINT32_MAX);
-    sched->pid = tni_os_pid();
-    sched->options.resources = NULL;
+    sched->options.resources = sched->options.name = NULL;
     return 0;
 }
 
@@ -102,39 +116,10 @@ tn_sched *tn_sched_close(tn_sched *sched)
         free(sched->events[i].running);
     free(sched->events);
     tni_trace_free(sched->trace, sched->pid == tni_os_pid());
+    tni_show_end(sched->shown, sched->pid == tni_os_pid());
     tni_plan_fini(&sched->plan);
     free(sched);
     return NULL;
-}
-
-static void fill_resource(const struct tni_pool *pool, double busy, tn_resource_info *ret)
-{
-    memcpy(ret->name, pool->name, sizeof ret->name);
-    ret->total = (double)pool->total / TNI_UNIT;
-    ret->free = (double)pool->free / TNI_UNIT;
-    ret->busy_ns = busy / TNI_UNIT;
-}
-
-int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_info)
-{
-    tn_sched_info info = {0};
-    int status = tni_sched_check(sched, "sched");
-    if (status != 0)
-        return status;
-    tni_os_mutex_lock(&sched->lock);
-    const struct tni_plan *plan = &sched->plan;
-    info.now_ns = tni_sched_now_ns(sched);
-    info.ready = plan->ready_count;
-    info.threads = sched->thread_count;
-    for (const struct tni_place *place = sched->places; place != NULL; place = place->next)
-        info.threads++;
-    info.resource_count = plan->pools.count;
-    for (const struct tni_running *r = plan->running.next; r != &plan->running; r = r->next)
-        info.running++;
-    for (uint32_t i = 0; i < plan->pools.count; i++)
-        fill_resource(&plan->pools.pools[i], plan->busy[i], &info.resources[i]);
-    tni_os_mutex_unlock(&sched->lock);
-    return tni_give_struct("tn_sched_info", &info, sizeof info, ret_info);
 }
 
 /* ---- kinds ------------------------------------------------------------------------------- */
@@ -197,8 +182,8 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     wanted.writes_inputs = (o.flags & TN_KIND_WRITES_INPUTS) != 0;
     wanted.take = (void (*)(void))o.take;
     wanted.attempts = o.attempts != 0 ? o.attempts : ATTEMPTS;
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     status = tni_plan_add_kind(&sched->plan, &wanted, ret_kind);
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return status;
 }

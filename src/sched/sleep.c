@@ -6,11 +6,11 @@ int tni_sched_sleep(struct tn_sched *sched, tni_os_cond *cond, uint64_t deadline
 {
     uint64_t now_ns = tni_os_now_ns(), due_ns = tni_interrupt_due_ns();
     if (due_ns > now_ns) {
-        tni_os_cond_wait(cond, &sched->lock, TNI_MIN(deadline_ns, due_ns));
+        tni_sched_wait(sched, cond, TNI_MIN(deadline_ns, due_ns));
         return 0;
     }
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     int status = tni_interrupt_ask(now_ns);
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     return status;
 }

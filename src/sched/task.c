@@ -45,9 +45,9 @@ static void end_pending(struct tn_sched *sched, struct tni_task *task, int statu
     if (tni_sched_is_traced(sched)) {
         task->is_ended_early = true; /* so that nobody else ends it */
         atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);
-        tni_os_mutex_unlock(&sched->lock);
+        tni_sched_unlock(sched);
         tni_finish_trace(sched, task, task->running, status, now_ns);
-        tni_os_mutex_lock(&sched->lock);
+        tni_sched_lock(sched);
     }
     tni_finish_later(task, status, now_ns);
     (void)tni_crew_wake(sched);
@@ -64,7 +64,7 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
                         status);
     struct tn_sched *sched =
         graph->sched; /* once the task has ended, the graph may be closed */
-    tni_os_mutex_lock(&sched->lock);
+    tni_sched_lock(sched);
     uint8_t state = atomic_load_explicit(&its->state, memory_order_relaxed);
     if (state == TNI_TASK_PENDING) {
         end_pending(sched, its, status);
@@ -76,7 +76,7 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
     } else {
         found = tni_fail(TN_ERR_INVALID, "task %llu does not run", (unsigned long long)task);
     }
-    tni_os_mutex_unlock(&sched->lock);
+    tni_sched_unlock(sched);
     return found;
 }
 

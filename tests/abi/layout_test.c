@@ -227,6 +227,33 @@ TN_TEST(seat_set_stays_where_it_is)
     PIN(seat_set, word, 0);
 }
 
+TN_TEST(scheduler_stays_where_it_is)
+{
+    PIN_SIZE(scheduler, 1120, 8);
+    PIN(scheduler, made_for, 0);
+    PIN(scheduler, version, 4);
+    PIN(scheduler, name, 8);
+    PIN(scheduler, changed_ns, 56);
+    PIN(scheduler, tasks, 64);
+    PIN(scheduler, ended, 72);
+    PIN(scheduler, ready, 80);
+    PIN(scheduler, running, 84);
+    PIN(scheduler, threads, 88);
+    PIN(scheduler, resource_count, 92);
+    PIN(scheduler, resources, 96);
+}
+
+TN_TEST(scheduler_resource_stays_where_it_is)
+{
+    PIN_SIZE(scheduler_resource, 64, 8);
+    PIN(scheduler_resource, name, 0);
+    PIN(scheduler_resource, total, 32);
+    PIN(scheduler_resource, free, 40);
+    PIN(scheduler_resource, busy_ns, 48);
+    PIN(scheduler_resource, waiting, 56);
+    PIN(scheduler_resource, reserved, 60);
+}
+
 TN_TEST(object_stays_where_it_is)
 {
     PIN_SIZE(object, 1024, 64);

@@ -156,6 +156,17 @@ TN_TEST(tn_block_entry_stays_as_it_is)
     PIN(tn_block_entry, holders, 176);
 }
 
+TN_TEST(tn_scheduler_entry_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_scheduler_entry), 1144);
+    PIN(tn_scheduler_entry, block, 0);
+    PIN(tn_scheduler_entry, seat, 4);
+    PIN(tn_scheduler_entry, pid, 8);
+    PIN(tn_scheduler_entry, name, 16);
+    PIN(tn_scheduler_entry, changed_ns, 64);
+    PIN(tn_scheduler_entry, info, 72);
+}
+
 TN_TEST(tn_object_entry_stays_as_it_is)
 {
     assert_int_equal(sizeof(tn_object_entry), 128);
@@ -339,7 +350,7 @@ TN_TEST(tn_task_event_stays_as_it_is)
 
 TN_TEST(tn_sched_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_options), 96);
+    assert_int_equal(sizeof(tn_sched_options), 112);
     PIN(tn_sched_options, struct_size, 0);
     PIN(tn_sched_options, resources, 8);
     PIN(tn_sched_options, flags, 16);
@@ -354,27 +365,32 @@ TN_TEST(tn_sched_options_stays_as_it_is)
     PIN(tn_sched_options, work_context, 72);
     PIN(tn_sched_options, release_caches, 80);
     PIN(tn_sched_options, release_context, 88);
+    PIN(tn_sched_options, domain, 96);
+    PIN(tn_sched_options, name, 104);
 }
 
 TN_TEST(tn_resource_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_resource_info), 56);
+    assert_int_equal(sizeof(tn_resource_info), 64);
     PIN(tn_resource_info, name, 0);
     PIN(tn_resource_info, total, 32);
     PIN(tn_resource_info, free, 40);
     PIN(tn_resource_info, busy_ns, 48);
+    PIN(tn_resource_info, waiting, 56);
 }
 
 TN_TEST(tn_sched_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_info), 928);
+    assert_int_equal(sizeof(tn_sched_info), 1072);
     PIN(tn_sched_info, struct_size, 0);
     PIN(tn_sched_info, now_ns, 8);
     PIN(tn_sched_info, ready, 16);
     PIN(tn_sched_info, running, 20);
     PIN(tn_sched_info, threads, 24);
     PIN(tn_sched_info, resource_count, 28);
-    PIN(tn_sched_info, resources, 32);
+    PIN(tn_sched_info, tasks, 32);
+    PIN(tn_sched_info, ended, 40);
+    PIN(tn_sched_info, resources, 48);
 }
 
 TN_TEST(tn_task_call_stays_as_it_is)

@@ -141,6 +141,13 @@ static int get_info(void)
     return tn_sched_get_info(sched, &info);
 }
 FAULTS(tn_sched_create, .call = create, .undo = close_out)
+static int create_shown(void)
+{
+    return tn_sched_create(TN_OPTIONS(tn_sched_options, .domain = faults_d, .name = "shown"),
+                           FAULTS_OUT(tn_sched *));
+}
+FAULTS_WHEN(tn_sched_create, a_domain_shows_it, .prepare = faults_begin, .finish = faults_end,
+            .call = create_shown, .undo = close_out)
 FAULTS(tn_sched_close, .prepare = have_threads, .never_fails = true, .depends = true,
        .before = make_idle_thread, .call = close_it)
 static int trace_fd;

@@ -319,6 +319,16 @@ static int see_ticket(const tn_ticket_entry *info, void *context)
     return 0;
 }
 
+static int see_scheduler(const tn_scheduler_entry *info, void *context)
+{
+    (void)context;
+    FUZZ_CHECK(memchr(info->name, 0, sizeof info->name) != NULL);
+    FUZZ_CHECK(info->info.resource_count <= 16);
+    for (uint32_t i = 0; i < info->info.resource_count; i++)
+        sink = strlen(info->info.resources[i].name);
+    return 0;
+}
+
 static void inspect(struct run *r)
 {
     struct tn_inspector inspector = {.segment = r->hand};
@@ -328,6 +338,7 @@ static void inspect(struct run *r)
     (void)!tn_inspect_blocks(&inspector, see_block, r);
     FUZZ_CHECK(tn_inspect_objects(&inspector, see_object, r) == 0);
     FUZZ_CHECK(tn_inspect_tickets(&inspector, see_ticket, r) == 0);
+    FUZZ_CHECK(tn_inspect_schedulers(&inspector, see_scheduler, r) == 0);
     (void)!tn_inspect_audit(&inspector, false, see_text, r, NULL);
 }
 

@@ -16,5 +16,6 @@ TNT_IGNORE(seat)
 TNT_IGNORE(block)
 TNT_IGNORE(object)
 TNT_IGNORE(ticket)
+TNT_IGNORE(scheduler)
 
 #endif

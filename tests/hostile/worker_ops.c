@@ -287,6 +287,7 @@ static void inspect(struct worker *w)
     UNTIMED(w, tn_inspect_blocks(inspector, ignore_block, NULL));
     UNTIMED(w, tn_inspect_objects(inspector, ignore_object, NULL));
     UNTIMED(w, tn_inspect_tickets(inspector, ignore_ticket, NULL));
+    UNTIMED(w, tn_inspect_schedulers(inspector, ignore_scheduler, NULL));
     if (below(4) == 0)
         UNTIMED(w, tn_inspect_audit(inspector, false, ignore, NULL, NULL));
     VOID(w, tn_inspector_close(inspector));

@@ -275,6 +275,19 @@ static void create_anonymous(struct crash_world *w)
     tn_domain_close(domain);
 }
 
+/* Without tasks, so the scheduler starts no thread. */
+static void show_scheduler(struct crash_world *w)
+{
+    tn_sched *sched;
+    tn_graph *graph;
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=1",
+                                           .domain = w->domain, .name = "shown"),
+                                &sched));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    tn_graph_close(graph);
+    tn_sched_close(sched);
+}
+
 const struct crash_op crash_wake_ops[] = {
     {.name = "push_waking_a_sleeper",
      .prepare = start_popper,
@@ -313,5 +326,6 @@ const struct crash_op crash_wake_ops[] = {
     {.name = "ref_and_unref", .prepare = hold_one, .run = ref_and_unref},
     {.name = "empty_of_each_class", .is_costly = true, .run = empty_of_each_class},
     {.name = "domain_create_anonymous", .run = create_anonymous},
+    {.name = "scheduler_shown", .run = show_scheduler},
     {0},
 };

@@ -260,6 +260,7 @@ static void inspect(struct worker *w)
     TN_CHECK_OK(tn_inspect_seats(&inspector, ignore_seat, NULL));
     TN_CHECK_OK(tn_inspect_objects(&inspector, ignore_object, NULL));
     TN_CHECK_OK(tn_inspect_tickets(&inspector, ignore_ticket, NULL));
+    TN_CHECK_OK(tn_inspect_schedulers(&inspector, ignore_scheduler, NULL));
 }
 
 TN_TEST(audits_and_inspectors_run_while_others_work)

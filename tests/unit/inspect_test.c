@@ -30,7 +30,7 @@ static const tn_domain_options alone = {.struct_size = sizeof alone,
                                         .flags = TN_DOMAIN_NO_MANAGER};
 
 struct seen {
-    unsigned domains, seats, blocks, objects, tickets, paths;
+    unsigned domains, seats, blocks, objects, tickets, schedulers, paths;
     uint64_t sum; /* of everything that was handed over: the callback reads each byte */
 };
 
@@ -92,6 +92,21 @@ static int see_ticket(const tn_ticket_entry *info, void *context)
     return 0;
 }
 
+static int see_scheduler(const tn_scheduler_entry *info, void *context)
+{
+    struct seen *seen = context;
+    assert_true(strlen(info->name) < sizeof info->name);
+    assert_true(info->seat < small.seats);
+    assert_true(info->info.resource_count <= 16);
+    for (uint32_t i = 0; i < info->info.resource_count; i++) {
+        const tn_resource_info *its = &info->info.resources[i];
+        assert_true(strlen(its->name) < sizeof its->name);
+        assert_true(its->total >= 0 && its->free >= 0 && its->busy_ns >= 0);
+    }
+    seen->schedulers++;
+    return 0;
+}
+
 static void look_at_all(tn_inspector *inspector, struct seen *seen)
 {
     tn_domain_stat stat = {.struct_size = sizeof stat};
@@ -100,6 +115,7 @@ static void look_at_all(tn_inspector *inspector, struct seen *seen)
     TN_CHECK_OK(tn_inspect_blocks(inspector, see_block, seen));
     TN_CHECK_OK(tn_inspect_objects(inspector, see_object, seen));
     TN_CHECK_OK(tn_inspect_tickets(inspector, see_ticket, seen));
+    TN_CHECK_OK(tn_inspect_schedulers(inspector, see_scheduler, seen));
 }
 
 /* Mostly small numbers and all ones: nonsense that is close to sense goes further. */
@@ -152,10 +168,33 @@ static void scribble_outside(const struct tni_segment *s)
     atomic_store(&tni_class_at(s, TNI_BACKING_CLASS)->frontier, 32);
 }
 
+/* Records of schedulers of a process that seems to have a seat. */
+static void scribble_schedulers(const struct tni_segment *s)
+{
+    uint32_t class_id =
+        tni_geometry_class(&s->geometry, sizeof(struct tni_scheduler), TNI_KIND_SCHEDULER);
+    for (uint32_t i = 0; i < 8; i++) {
+        tni_block block = tni_block_make(class_id, i);
+        struct tni_scheduler *record = tni_payload_at(s, block);
+        struct tni_desc *desc = tni_desc_at(s, block);
+        scribble((uint8_t *)record, sizeof *record);
+        desc->kind = TNI_KIND_SCHEDULER;
+        desc->creator_seat = (uint16_t)tnt_random_below(2 * small.seats);
+        desc->creator_pid =
+            tnt_random_below(2) == 0
+                ? (uint32_t)tni_inspect_seat_pid(s, desc->creator_seat % small.seats)
+                : desc->creator_pid;
+        atomic_store(&record->made_for, desc->generation + (uint32_t)tnt_random_below(2));
+        atomic_store(tni_word_at(s, block), tni_word_next(0, TNI_BLOCK_ALLOC, 1));
+        atomic_store(&tni_desc_at(s, tni_block_make(class_id, 0))->committed, UINT64_MAX);
+    }
+    atomic_store(&tni_class_at(s, class_id)->frontier, 8);
+}
+
 static bool has_seen_all(const struct seen *seen)
 {
     return seen->seats > 0 && seen->blocks > 0 && seen->objects > 0 && seen->tickets > 0 &&
-           seen->paths > 0;
+           seen->schedulers > 0 && seen->paths > 0;
 }
 
 TN_TEST_WITHIN(inspecting_a_domain_of_random_bytes_does_not_crash, 120)
@@ -178,6 +217,7 @@ TN_TEST_WITHIN(inspecting_a_domain_of_random_bytes_does_not_crash, 120)
                                          (uint32_t)tnt_random_below(4),
                                          (uint32_t)tnt_random_below(TNI_OBJECT_KINDS + 1)));
         scribble_outside(s);
+        scribble_schedulers(s);
         look_at_all(&inspector, &seen);
     }
     assert_true(has_seen_all(&seen));

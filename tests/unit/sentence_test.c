@@ -84,6 +84,11 @@ TN_TEST(a_wrong_option_of_a_scheduler_is_named_with_its_limit)
     INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = 8), &sched),
                  "tn_sched_options.flags is 0x8: TN_SCHED_VIRTUAL and TN_SCHED_TRACE are "
                  "known");
+    INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .flags = TN_SCHED_VIRTUAL,
+                                            .domain = (tn_domain *)&sched),
+                                 &sched),
+                 "tn_sched_options.domain is set with TN_SCHED_VIRTUAL: no domain shows "
+                 "virtual time");
     INVALID_SAYS(tn_sched_create(TN_OPTIONS(tn_sched_options, .reserved = 1), &sched),
                  "tn_sched_options.reserved is 1, not 0");
     TN_CHECK_OK(tn_sched_create(NULL, &sched));

@@ -596,341 +596,11 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct tn_inspector {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_domain_entry {
-    pub name: [::std::os::raw::c_char; 64usize],
-    pub id: [u8; 16usize],
-    pub uid: u32,
-    pub creator_pid: i32,
-    pub seats_used: u32,
-    pub seats: u32,
-    pub committed_bytes: u64,
-    pub quota_bytes: u64,
-    pub age_ns: u64,
-    pub runtime_folder: [::std::os::raw::c_char; 128usize],
-    pub other_layout: u32,
-    pub reserved: u32,
-}
-impl Default for tn_domain_entry {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type tn_domain_entry_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        domain: *const tn_domain_entry,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int,
->;
-extern "C" {
-    pub fn tn_inspect_domains(
-        each: tn_domain_entry_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_inspector_open(
-        name: *const ::std::os::raw::c_char,
-        ret_inspector: *mut *mut tn_inspector,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_inspector_close(inspector: *mut tn_inspector) -> *mut tn_inspector;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_domain_stat {
-    pub struct_size: size_t,
-    pub domain: tn_domain_entry,
-    pub watermark_bytes: u64,
-    pub live_bytes: u64,
-    pub free_bytes: u64,
-    pub outside_bytes: u64,
-    pub outside_count: u64,
-    pub huge_page_bytes: u64,
-    pub control_bytes: u64,
-    pub blocks_live: u64,
-    pub blocks_limit: u64,
-    pub objects_used: u32,
-    pub objects: u32,
-    pub tickets_used: u32,
-    pub tickets: u32,
-    pub layout_version: u32,
-    pub manager_pid: i32,
-    pub huge_pages: [::std::os::raw::c_char; 32usize],
-    pub deaths: u64,
-    pub manager_starts: u64,
-}
-impl Default for tn_domain_stat {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-extern "C" {
-    pub fn tn_inspect_stat(
-        inspector: *mut tn_inspector,
-        ret_stat: *mut tn_domain_stat,
-    ) -> ::std::os::raw::c_int;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_seat_entry {
-    pub seat: u32,
-    pub incarnation: u32,
-    pub pid: i32,
-    pub state: [::std::os::raw::c_char; 12usize],
-    pub is_manager: bool,
-    pub command: [::std::os::raw::c_char; 64usize],
-    pub age_ns: u64,
-    pub blocks_held: u64,
-    pub bytes_held: u64,
-}
-impl Default for tn_seat_entry {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type tn_seat_entry_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        seat: *const tn_seat_entry,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int,
->;
-extern "C" {
-    pub fn tn_inspect_seats(
-        inspector: *mut tn_inspector,
-        each: tn_seat_entry_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_holder {
-    pub seat: u32,
-    pub pid: i32,
-    pub command: [::std::os::raw::c_char; 64usize],
-}
-impl Default for tn_holder {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_block_entry {
-    pub block: u32,
-    pub bytes: u64,
-    pub block_bytes: u64,
-    pub strategy: *const ::std::os::raw::c_char,
-    pub object_bytes: u64,
-    pub path: *const ::std::os::raw::c_char,
-    pub is_write_once: bool,
-    pub age_ns: u64,
-    pub creator_seat: u32,
-    pub creator_pid: i32,
-    pub kind: *const ::std::os::raw::c_char,
-    pub dtype: tn_dtype,
-    pub ndim: i32,
-    pub shape: [i64; 8usize],
-    pub attributes: *const ::std::os::raw::c_char,
-    pub references: u32,
-    pub in_messages: u32,
-    pub in_tickets: u32,
-    pub holder_count: u32,
-    pub holders: *const tn_holder,
-}
-impl Default for tn_block_entry {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type tn_block_entry_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        block: *const tn_block_entry,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int,
->;
-extern "C" {
-    pub fn tn_inspect_blocks(
-        inspector: *mut tn_inspector,
-        each: tn_block_entry_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_object_entry {
-    pub id: u64,
-    pub kind: *const ::std::os::raw::c_char,
-    pub name: [::std::os::raw::c_char; 48usize],
-    pub count: u32,
-    pub capacity: u32,
-    pub leased: u32,
-    pub openers: u32,
-    pub producers: u32,
-    pub consumers: u32,
-    pub owner_pid: i32,
-    pub pushed: u64,
-    pub ended: bool,
-    pub broken: bool,
-    pub redelivered: u32,
-    pub owner_count: u32,
-    pub redeliveries: u32,
-    pub owners: *const tn_holder,
-}
-impl Default for tn_object_entry {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type tn_object_entry_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        object: *const tn_object_entry,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int,
->;
-extern "C" {
-    pub fn tn_inspect_objects(
-        inspector: *mut tn_inspector,
-        each: tn_object_entry_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct tn_ticket_entry {
-    pub id: u64,
-    pub uses_left: u32,
-    pub issuer_seat: u32,
-    pub issuer_pid: i32,
-    pub block: u32,
-    pub bytes: u64,
-    pub remaining_ns: u64,
-}
-pub type tn_ticket_entry_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        ticket: *const tn_ticket_entry,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int,
->;
-extern "C" {
-    pub fn tn_inspect_tickets(
-        inspector: *mut tn_inspector,
-        each: tn_ticket_entry_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-pub type tn_audit_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        sentence: *const ::std::os::raw::c_char,
-        repaired: bool,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int,
->;
-extern "C" {
-    pub fn tn_inspect_audit(
-        inspector: *mut tn_inspector,
-        repair: bool,
-        each: tn_audit_fn,
-        context: *mut ::std::os::raw::c_void,
-        ret_unchecked: *mut u32,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_domain_audit(
-        domain: *mut tn_domain,
-        repair: bool,
-        each: tn_audit_fn,
-        context: *mut ::std::os::raw::c_void,
-        ret_unchecked: *mut u32,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_inspect_files(
-        each: tn_audit_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_runtime_folder() -> *const ::std::os::raw::c_char;
-}
-extern "C" {
-    pub fn tn_inspect_gc(
-        each: tn_audit_fn,
-        context: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_object {
-    _unused: [u8; 0],
-}
-pub const TN_OBJECT_QUEUE: _bindgen_ty_17 = 1;
-pub const TN_OBJECT_EVENT: _bindgen_ty_17 = 2;
-pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_17 = 3;
-pub const TN_OBJECT_LOCK: _bindgen_ty_17 = 4;
-pub const TN_OBJECT_CONDITION: _bindgen_ty_17 = 5;
-pub const TN_OBJECT_BARRIER: _bindgen_ty_17 = 6;
-pub type _bindgen_ty_17 = ::std::os::raw::c_uint;
-extern "C" {
-    pub fn tn_object_id(object: *const tn_object) -> u64;
-}
-extern "C" {
-    pub fn tn_object_open_id(
-        domain: *mut tn_domain,
-        kind: ::std::os::raw::c_int,
-        id: u64,
-        ret_object: *mut *mut tn_object,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_object_kind(object: *const tn_object) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_object_name(
-        object: *const tn_object,
-        name: *mut ::std::os::raw::c_char,
-        size_bytes: size_t,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_object_close(object: *mut tn_object) -> *mut tn_object;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct tn_process {
     _unused: [u8; 0],
 }
-pub const TN_PROCESS_DETACHED: _bindgen_ty_18 = 1;
-pub type _bindgen_ty_18 = ::std::os::raw::c_uint;
+pub const TN_PROCESS_DETACHED: _bindgen_ty_17 = 1;
+pub type _bindgen_ty_17 = ::std::os::raw::c_uint;
 pub type tn_process_fn = ::std::option::Option<
     unsafe extern "C" fn(
         domain: *mut tn_domain,
@@ -1004,8 +674,8 @@ extern "C" {
 pub struct tn_forkserver {
     _unused: [u8; 0],
 }
-pub const TN_FORKSERVER_MAX_BYTES: _bindgen_ty_19 = 65536;
-pub type _bindgen_ty_19 = ::std::os::raw::c_uint;
+pub const TN_FORKSERVER_MAX_BYTES: _bindgen_ty_18 = 65536;
+pub type _bindgen_ty_18 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_forkserver_start(
         domain: *mut tn_domain,
@@ -1070,6 +740,42 @@ extern "C" {
 }
 extern "C" {
     pub fn tn_group_close(group: *mut tn_group) -> *mut tn_group;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_object {
+    _unused: [u8; 0],
+}
+pub const TN_OBJECT_QUEUE: _bindgen_ty_19 = 1;
+pub const TN_OBJECT_EVENT: _bindgen_ty_19 = 2;
+pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_19 = 3;
+pub const TN_OBJECT_LOCK: _bindgen_ty_19 = 4;
+pub const TN_OBJECT_CONDITION: _bindgen_ty_19 = 5;
+pub const TN_OBJECT_BARRIER: _bindgen_ty_19 = 6;
+pub type _bindgen_ty_19 = ::std::os::raw::c_uint;
+extern "C" {
+    pub fn tn_object_id(object: *const tn_object) -> u64;
+}
+extern "C" {
+    pub fn tn_object_open_id(
+        domain: *mut tn_domain,
+        kind: ::std::os::raw::c_int,
+        id: u64,
+        ret_object: *mut *mut tn_object,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_kind(object: *const tn_object) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_name(
+        object: *const tn_object,
+        name: *mut ::std::os::raw::c_char,
+        size_bytes: size_t,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_close(object: *mut tn_object) -> *mut tn_object;
 }
 pub type tn_queue = tn_object;
 pub const TN_QUEUE_REDELIVER: _bindgen_ty_20 = 0;
@@ -1443,6 +1149,8 @@ pub struct tn_sched_options {
     pub release_caches:
         ::std::option::Option<unsafe extern "C" fn(context: *mut ::std::os::raw::c_void)>,
     pub release_context: *mut ::std::os::raw::c_void,
+    pub domain: *mut tn_domain,
+    pub name: *const ::std::os::raw::c_char,
 }
 impl Default for tn_sched_options {
     fn default() -> Self {
@@ -1469,6 +1177,8 @@ pub struct tn_resource_info {
     pub total: f64,
     pub free: f64,
     pub busy_ns: f64,
+    pub waiting: u32,
+    pub reserved: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1479,6 +1189,8 @@ pub struct tn_sched_info {
     pub running: u32,
     pub threads: u32,
     pub resource_count: u32,
+    pub tasks: u64,
+    pub ended: u64,
     pub resources: [tn_resource_info; 16usize],
 }
 extern "C" {
@@ -1681,6 +1393,333 @@ extern "C" {
         resource: *const ::std::os::raw::c_char,
         ret_ids: *mut u32,
         capacity: u32,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_inspector {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_domain_entry {
+    pub name: [::std::os::raw::c_char; 64usize],
+    pub id: [u8; 16usize],
+    pub uid: u32,
+    pub creator_pid: i32,
+    pub seats_used: u32,
+    pub seats: u32,
+    pub committed_bytes: u64,
+    pub quota_bytes: u64,
+    pub age_ns: u64,
+    pub runtime_folder: [::std::os::raw::c_char; 128usize],
+    pub other_layout: u32,
+    pub reserved: u32,
+}
+impl Default for tn_domain_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_domain_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        domain: *const tn_domain_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_domains(
+        each: tn_domain_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_inspector_open(
+        name: *const ::std::os::raw::c_char,
+        ret_inspector: *mut *mut tn_inspector,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_inspector_close(inspector: *mut tn_inspector) -> *mut tn_inspector;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_domain_stat {
+    pub struct_size: size_t,
+    pub domain: tn_domain_entry,
+    pub watermark_bytes: u64,
+    pub live_bytes: u64,
+    pub free_bytes: u64,
+    pub outside_bytes: u64,
+    pub outside_count: u64,
+    pub huge_page_bytes: u64,
+    pub control_bytes: u64,
+    pub blocks_live: u64,
+    pub blocks_limit: u64,
+    pub objects_used: u32,
+    pub objects: u32,
+    pub tickets_used: u32,
+    pub tickets: u32,
+    pub layout_version: u32,
+    pub manager_pid: i32,
+    pub huge_pages: [::std::os::raw::c_char; 32usize],
+    pub deaths: u64,
+    pub manager_starts: u64,
+}
+impl Default for tn_domain_stat {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_inspect_stat(
+        inspector: *mut tn_inspector,
+        ret_stat: *mut tn_domain_stat,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_seat_entry {
+    pub seat: u32,
+    pub incarnation: u32,
+    pub pid: i32,
+    pub state: [::std::os::raw::c_char; 12usize],
+    pub is_manager: bool,
+    pub command: [::std::os::raw::c_char; 64usize],
+    pub age_ns: u64,
+    pub blocks_held: u64,
+    pub bytes_held: u64,
+}
+impl Default for tn_seat_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_seat_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        seat: *const tn_seat_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_seats(
+        inspector: *mut tn_inspector,
+        each: tn_seat_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_holder {
+    pub seat: u32,
+    pub pid: i32,
+    pub command: [::std::os::raw::c_char; 64usize],
+}
+impl Default for tn_holder {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_block_entry {
+    pub block: u32,
+    pub bytes: u64,
+    pub block_bytes: u64,
+    pub strategy: *const ::std::os::raw::c_char,
+    pub object_bytes: u64,
+    pub path: *const ::std::os::raw::c_char,
+    pub is_write_once: bool,
+    pub age_ns: u64,
+    pub creator_seat: u32,
+    pub creator_pid: i32,
+    pub kind: *const ::std::os::raw::c_char,
+    pub dtype: tn_dtype,
+    pub ndim: i32,
+    pub shape: [i64; 8usize],
+    pub attributes: *const ::std::os::raw::c_char,
+    pub references: u32,
+    pub in_messages: u32,
+    pub in_tickets: u32,
+    pub holder_count: u32,
+    pub holders: *const tn_holder,
+}
+impl Default for tn_block_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_block_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        block: *const tn_block_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_blocks(
+        inspector: *mut tn_inspector,
+        each: tn_block_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_object_entry {
+    pub id: u64,
+    pub kind: *const ::std::os::raw::c_char,
+    pub name: [::std::os::raw::c_char; 48usize],
+    pub count: u32,
+    pub capacity: u32,
+    pub leased: u32,
+    pub openers: u32,
+    pub producers: u32,
+    pub consumers: u32,
+    pub owner_pid: i32,
+    pub pushed: u64,
+    pub ended: bool,
+    pub broken: bool,
+    pub redelivered: u32,
+    pub owner_count: u32,
+    pub redeliveries: u32,
+    pub owners: *const tn_holder,
+}
+impl Default for tn_object_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_object_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        object: *const tn_object_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_objects(
+        inspector: *mut tn_inspector,
+        each: tn_object_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_scheduler_entry {
+    pub block: u32,
+    pub seat: u32,
+    pub pid: i32,
+    pub reserved: u32,
+    pub name: [::std::os::raw::c_char; 48usize],
+    pub changed_ns: u64,
+    pub info: tn_sched_info,
+}
+impl Default for tn_scheduler_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_scheduler_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        scheduler: *const tn_scheduler_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_schedulers(
+        inspector: *mut tn_inspector,
+        each: tn_scheduler_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_ticket_entry {
+    pub id: u64,
+    pub uses_left: u32,
+    pub issuer_seat: u32,
+    pub issuer_pid: i32,
+    pub block: u32,
+    pub bytes: u64,
+    pub remaining_ns: u64,
+}
+pub type tn_ticket_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        ticket: *const tn_ticket_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_tickets(
+        inspector: *mut tn_inspector,
+        each: tn_ticket_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+pub type tn_audit_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        sentence: *const ::std::os::raw::c_char,
+        repaired: bool,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_audit(
+        inspector: *mut tn_inspector,
+        repair: bool,
+        each: tn_audit_fn,
+        context: *mut ::std::os::raw::c_void,
+        ret_unchecked: *mut u32,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_domain_audit(
+        domain: *mut tn_domain,
+        repair: bool,
+        each: tn_audit_fn,
+        context: *mut ::std::os::raw::c_void,
+        ret_unchecked: *mut u32,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_inspect_files(
+        each: tn_audit_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_runtime_folder() -> *const ::std::os::raw::c_char;
+}
+extern "C" {
+    pub fn tn_inspect_gc(
+        each: tn_audit_fn,
+        context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
 pub const TN_STRATEGY_DEFAULT: _bindgen_ty_32 = 0;
