@@ -218,6 +218,28 @@ int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_entry_fn *each, void *co
     return status;
 }
 
+int __wrap_tn_inspect_schedulers(tn_inspector *of, tn_scheduler_entry_fn *each, void *context);
+int __wrap_tn_inspect_schedulers(tn_inspector *of, tn_scheduler_entry_fn *each, void *context)
+{
+    int status = some_status();
+    (void)of;
+    for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
+        tn_scheduler_entry info;
+        fuzz_fill(&world, &info, sizeof info);
+        END_TEXT(info.name);
+        info.info.resource_count %= 17;
+        for (uint32_t i = 0; i < info.info.resource_count; i++) {
+            tn_resource_info *its = &info.info.resources[i];
+            END_TEXT(its->name);
+            its->total = (double)fuzz_u64(&world) / 10000;
+            its->free = (double)fuzz_u64(&world) / 10000;
+            its->busy_ns = (double)fuzz_u64(&world);
+        }
+        status = each(&info, context);
+    }
+    return status;
+}
+
 int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_entry_fn *each, void *context);
 int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_entry_fn *each, void *context)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_holder NAME [COUNT [break]]: make a domain with known content, for cli_test.py, and COUNT
- * small tensors more; break the barrier, and put the first message back. Print "PARENT-PID
+ * cli_holder NAME [COUNT [break | schedule]]: make a domain with known content, for
+ * cli_test.py, and COUNT small tensors more. With "break": break the barrier, and put the first
+ * message back; with "schedule": show a scheduler whose tasks wait. Print "PARENT-PID
  * CHILD-PID" when that is done, and end when standard input ends. If NAME is "-", the domain is
  * anonymous and has no tenond.
  */
@@ -112,6 +113,55 @@ static void make_outside(tn_domain *domain, struct outside *o)
     check(tn_tensor_create(domain, TN_UINT16, 1, (int64_t[]){100}, &options, &o->file), "file");
 }
 
+/* A scheduler with five tasks: two have a GPU each and never end, and three wait for one. */
+enum { TASKS = 5, GPUS = 2 };
+struct schedule {
+    tn_sched *sched;
+    tn_graph *graph;
+};
+
+static int begun[2];
+
+static int pend(const tn_task_call *call)
+{
+    (void)call;
+    return write(begun[1], "b", 1) == 1 ? TN_TASK_PENDING : TN_ERR_SYSTEM;
+}
+
+static void make_schedule(tn_domain *domain, struct schedule *s)
+{
+    const tn_variant variant = {.run = pend, .request = "CPU=0 GPU=1 MEM=0.25"};
+    tn_kind *kind;
+    tn_task tasks[TASKS];
+    char byte;
+    check(tn_sched_create(TN_OPTIONS(tn_sched_options, .domain = domain, .name = "pipeline",
+                                     .resources = "CPU=3 GPU=(0,1) MEM=1.5"),
+                          &s->sched),
+          "scheduler");
+    check(tn_kind_create(s->sched,
+                         TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1),
+                         &kind),
+          "kind");
+    check(tn_graph_create(s->sched, &s->graph), "graph");
+    for (int i = 0; i < TASKS; i++)
+        tasks[i] = (tn_task){.kind = kind};
+    check(pipe(begun), "pipe");
+    check(
+        tn_graph_add(s->graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TASKS), NULL),
+        "tasks");
+    for (int i = 0; i < GPUS; i++)
+        if (read(begun[0], &byte, 1) != 1)
+            exit(1);
+}
+
+static void close_schedule(struct schedule *s)
+{
+    tn_graph_cancel(s->graph);
+    for (uint64_t task = 0; task < TASKS; task++)
+        (void)!tn_task_end(s->graph, task, 0); /* an error: it did not begin */
+    tn_sched_close(s->sched);
+}
+
 enum { MOST = 100000 };
 static tn_tensor *many[MOST];
 
@@ -133,6 +183,7 @@ int main(int argc, char **argv)
     tn_tensor *matrix, *bytes, *scalar;
     struct objects objects;
     struct outside outside;
+    struct schedule schedule = {0};
     tn_process *child;
     static uint8_t handle[TN_HANDLE_MAX_BYTES];
     size_t used;
@@ -158,7 +209,10 @@ int main(int argc, char **argv)
           "scalar");
     make_objects(domain, &objects);
     make_outside(domain, &outside);
-    if (argc == 4) {
+    bool breaks = argc == 4 && strcmp(argv[3], "break") == 0;
+    if (argc == 4 && !breaks)
+        make_schedule(domain, &schedule);
+    if (breaks) {
         tn_message m;
         if (tn_barrier_wait(objects.barrier, TN_NOW) != TN_ERR_TIMED_OUT)
             return 1;
@@ -173,6 +227,8 @@ int main(int argc, char **argv)
     wait_for_end(STDIN_FILENO);
     close(done[1]);
     tn_process_close(child);
+    if (schedule.sched != NULL)
+        close_schedule(&schedule);
     close_objects(&objects);
     tn_tensor_unref(outside.memory);
     tn_tensor_unref(outside.once);

@@ -466,6 +466,26 @@ class Top(Case):
         self.assertEqual(frame[0]["domain"]["name"], self.name)
         self.assertEqual([q["pushes_per_s"] for q in frame[0]["queues"]], [0])
 
+    def test_top_once_shows_what_tasks_of_a_scheduler_wait_for(self):
+        domain = self.hold(None, "0", "schedule")
+        text = self.tenon("top", self.name, "--once", "--delay", "0.1")
+        self.assertRegex(text, r"(?m)^ +PID +TASKS/S +TASKS +READY +RUNNING +CHANGED +WAITING FOR +IN USE +SCHEDULER$")
+        self.assertRegex(text, rf"(?m)^ +{domain.parent} +0 +5 +3 +2 +[0-9.]+ m?s +GPU 3 +CPU 0/3, GPU 2/2, MEM 0\.5/1\.5"
+                               r" +pipeline$")
+        frame = json.loads(self.tenon("top", self.name, "-1", "-d", "0.1", "--json"))
+        scheduler = frame[0]["schedulers"][0]
+        self.assertEqual({key: scheduler[key] for key in ("pid", "name", "tasks", "ended", "tasks_per_s", "ready", "running")},
+                         {"pid": domain.parent, "name": "pipeline", "tasks": 5, "ended": 0, "tasks_per_s": 0, "ready": 3,
+                          "running": 2})
+        self.assertEqual({r["name"]: (r["total"], r["free"], r["waiting"]) for r in scheduler["resources"]},
+                         {"CPU": (3, 3, 0), "THREADS": (64, 64, 0), "GPU": (2, 0, 3), "MEM": (1.5, 1, 0)})
+        self.assertIn(("scheduler", [domain.parent]), [(b["kind"], [h["pid"] for h in b["holders"]])
+                                                       for b in self.json("blocks", self.name)])
+
+    def test_top_shows_no_schedulers_where_there_are_none(self):
+        self.hold()
+        self.assertNotIn("SCHEDULER", self.tenon("top", self.name, "--once", "--delay", "0.1"))
+
     def top_on_terminal(self, columns, terminal="xterm"):
         """All that `tenon top` prints on a terminal until q ends it."""
         try:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon top: how much each process holds, and what passes through the queues, live. */
+/* tenon top: how much each process holds, and what queues and schedulers do, live. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "samples.h"
 #include "screen.h"
 #include "table.h"
+#include "top_schedulers.h"
 
 struct arguments {
     struct cmd_arguments common;
@@ -160,6 +161,17 @@ static int print_queues(FILE *file, const struct sample *before, const struct sa
     return status;
 }
 
+static int print_schedulers(FILE *file, const struct sample *before,
+                            const struct sample *sample, size_t width)
+{
+    if (sample->scheduler_count == 0)
+        return 0;
+    struct table *table = top_schedulers_table(before, sample);
+    int status = table == NULL ? -1 : print_fitting(file, table, width, TOP_SCHEDULERS_ORDER);
+    table_destroy(table);
+    return status;
+}
+
 /* @return the frame, owned by the caller; NULL: no memory */
 static char *render(const struct samples *before, const struct samples *samples, size_t width)
 {
@@ -177,9 +189,12 @@ static char *render(const struct samples *before, const struct samples *samples,
         if (i > 0)
             fputc('\n', file);
         print_head(file, sample, width);
+        const struct sample *earlier = samples_find(before, sample);
         status = print_seats(file, sample, width);
         if (status == 0)
-            status = print_queues(file, samples_find(before, sample), sample, width);
+            status = print_queues(file, earlier, sample, width);
+        if (status == 0)
+            status = print_schedulers(file, earlier, sample, width);
     }
     if (fclose(file) != 0 || status != 0) {
         free(text);
@@ -212,6 +227,7 @@ static json_t *json_sample(const struct sample *before, const struct sample *sam
     }
     cmd_json_set(object, "seats", seats);
     cmd_json_set(object, "queues", queues);
+    cmd_json_set(object, "schedulers", top_schedulers_json(before, sample));
     return object;
 }
 
@@ -282,10 +298,11 @@ int cmd_top(int argc, char **argv)
     struct arguments arguments = {.common.takes = CMD_TAKES_ONE_OR_ALL, .delay_s = 1};
     int status;
 
-    if (cmd_parse(argc, argv,
-                  "Show how much each process holds, and what passes through the queues, again "
-                  "and again. q or Ctrl-C ends it.",
-                  &argp, &arguments.common) != CMD_FINE)
+    if (cmd_parse(
+            argc, argv,
+            "Show how much each process holds, and what queues and schedulers do, again and "
+            "again. q or Ctrl-C ends it.",
+            &argp, &arguments.common) != CMD_FINE)
         return CMD_USAGE;
     bool has_screen = !arguments.once && !arguments.common.as_json;
     if (has_screen)

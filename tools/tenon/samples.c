@@ -17,6 +17,7 @@ void samples_free(struct samples *samples)
     for (size_t i = 0; i < samples->count; i++) {
         free(samples->at[i].seats);
         free(samples->at[i].objects);
+        free(samples->at[i].schedulers);
     }
     free(samples->at);
     *samples = (struct samples){0};
@@ -47,6 +48,18 @@ static int add_object(const tn_object_entry *object, void *context)
     return 0;
 }
 
+static int add_scheduler(const tn_scheduler_entry *scheduler, void *context)
+{
+    struct sample *sample = context;
+    tn_scheduler_entry *grown =
+        reallocarray(sample->schedulers, sample->scheduler_count + 1, sizeof *grown);
+    if (grown == NULL)
+        return TN_ERR_NO_MEMORY;
+    grown[sample->scheduler_count++] = *scheduler;
+    sample->schedulers = grown;
+    return 0;
+}
+
 static int compare_seats(const void *one, const void *other)
 {
     const tn_seat_entry *a = one, *b = other;
@@ -65,6 +78,8 @@ static int fill(tn_inspector *inspector, struct sample *sample)
     sample->taken_ns = now_ns();
     if (status == 0)
         status = tn_inspect_objects(inspector, add_object, sample);
+    if (status == 0)
+        status = tn_inspect_schedulers(inspector, add_scheduler, sample);
     if (sample->seat_count > 0)
         qsort(sample->seats, sample->seat_count, sizeof *sample->seats, compare_seats);
     return status;
@@ -119,14 +134,33 @@ const struct sample *samples_find(const struct samples *before, const struct sam
     return NULL;
 }
 
+/* Seconds between two samples; 0: not known. */
+static double seconds_between(const struct sample *before, const struct sample *sample)
+{
+    if (before == NULL || sample->taken_ns <= before->taken_ns)
+        return 0;
+    return (double)(sample->taken_ns - before->taken_ns) / 1e9;
+}
+
 double samples_rate(const struct sample *before, const struct sample *sample,
                     const tn_object_entry *queue)
 {
-    if (before == NULL || sample->taken_ns <= before->taken_ns)
-        return -1;
-    double seconds = (double)(sample->taken_ns - before->taken_ns) / 1e9;
-    for (size_t i = 0; i < before->object_count; i++)
+    double seconds = seconds_between(before, sample);
+    for (size_t i = 0; seconds > 0 && i < before->object_count; i++)
         if (before->objects[i].id == queue->id && before->objects[i].pushed <= queue->pushed)
             return (double)(queue->pushed - before->objects[i].pushed) / seconds;
+    return -1;
+}
+
+double samples_task_rate(const struct sample *before, const struct sample *sample,
+                         const tn_scheduler_entry *scheduler)
+{
+    double seconds = seconds_between(before, sample);
+    for (size_t i = 0; seconds > 0 && i < before->scheduler_count; i++) {
+        const tn_scheduler_entry *same = &before->schedulers[i];
+        if (same->block == scheduler->block && same->pid == scheduler->pid &&
+            same->info.ended <= scheduler->info.ended)
+            return (double)(scheduler->info.ended - same->info.ended) / seconds;
+    }
     return -1;
 }

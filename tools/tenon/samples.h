@@ -12,6 +12,8 @@ struct sample {
     size_t seat_count;
     tn_object_entry *objects; /* [object_count], as in the table */
     size_t object_count;
+    tn_scheduler_entry *schedulers; /* [scheduler_count] */
+    size_t scheduler_count;
 };
 
 struct samples {
@@ -31,5 +33,8 @@ const struct sample *samples_find(const struct samples *before, const struct sam
 /** Messages pushed each second since `before`, which may be NULL; negative: not known. */
 double samples_rate(const struct sample *before, const struct sample *sample,
                     const tn_object_entry *queue);
+/** The same, of tasks that ended. */
+double samples_task_rate(const struct sample *before, const struct sample *sample,
+                         const tn_scheduler_entry *scheduler);
 
 #endif
