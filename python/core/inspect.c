@@ -127,6 +127,31 @@ static int note_ticket(const tn_ticket_entry *t, void *context)
                                          "remaining_ns", (unsigned long long)t->remaining_ns));
 }
 
+static PyObject *resources_list(const tn_sched_info *info)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < info->resource_count; i++) {
+        const tn_resource_info *r = &info->resources[i];
+        if (append(list, Py_BuildValue("{sNsdsdsdsI}", "name", text_of(r->name), "total",
+                                       r->total, "free", r->free, "busy_ns", r->busy_ns,
+                                       "waiting", r->waiting)) != 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static int note_scheduler(const tn_scheduler_entry *s, void *context)
+{
+    const tn_sched_info *info = &s->info;
+    return append(context, Py_BuildValue("{sIsIsisNsKsKsKsIsIsIsN}", "block", s->block, "seat",
+                                         s->seat, "pid", s->pid, "name", text_of(s->name),
+                                         "changed_ns", (unsigned long long)s->changed_ns,
+                                         "tasks", (unsigned long long)info->tasks, "ended",
+                                         (unsigned long long)info->ended, "ready", info->ready,
+                                         "running", info->running, "threads", info->threads,
+                                         "resources", resources_list(info)));
+}
+
 static int stat_domain(tn_inspector *inspector, PyObject **ret_stat)
 {
     tn_domain_stat s = {.struct_size = sizeof s};
@@ -153,7 +178,7 @@ static PyObject *inspect_domain(PyObject *module, PyObject *argument)
 {
     const char *name = PyUnicode_AsUTF8(argument);
     tn_inspector *inspector;
-    PyObject *stat = NULL, *lists[4] = {NULL};
+    PyObject *stat = NULL, *lists[5] = {NULL};
     (void)module;
     if (name == NULL)
         return NULL;
@@ -173,12 +198,15 @@ static PyObject *inspect_domain(PyObject *module, PyObject *argument)
         status = tn_inspect_objects(inspector, note_object, lists[2]);
     if (status == 0)
         status = tn_inspect_tickets(inspector, note_ticket, lists[3]);
+    if (status == 0)
+        status = tn_inspect_schedulers(inspector, note_scheduler, lists[4]);
     if (status < 0)
         tnp_raise(status);
     tn_inspector_close(inspector);
     if (status == 0)
-        return Py_BuildValue("{sNsNsNsNsN}", "stat", stat, "seats", lists[0], "blocks",
-                             lists[1], "objects", lists[2], "tickets", lists[3]);
+        return Py_BuildValue("{sNsNsNsNsNsN}", "stat", stat, "seats", lists[0], "blocks",
+                             lists[1], "objects", lists[2], "tickets", lists[3], "schedulers",
+                             lists[4]);
     Py_XDECREF(stat);
     for (size_t i = 0; i < TNP_COUNT(lists); i++)
         Py_XDECREF(lists[i]);
@@ -191,7 +219,7 @@ static PyMethodDef functions[] = {
      "A dict for each domain of this user."},
     {"inspect_domain", inspect_domain, METH_O,
      "inspect_domain($module, name, /)\n--\n\n"
-     "{stat, seats, blocks, objects, tickets} of the domain of this name or id."},
+     "{stat, seats, blocks, objects, tickets, schedulers} of the domain of this name or id."},
     {NULL, NULL, 0, NULL},
 };
 

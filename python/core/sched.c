@@ -54,13 +54,18 @@ static void end_thread(void *unused)
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"resources", "order", "skips", "skew", "trace", NULL};
-    const char *resources = NULL;
+    static char *names[] = {"resources", "order",  "skips", "skew",
+                            "trace",     "domain", "name",  NULL};
+    const char *resources = NULL, *name = NULL;
+    PyObject *shown_by = Py_None;
+    tn_domain *domain = NULL;
     unsigned order = 0, skips = 0;
     double skew = 0;
     int has_trace = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IIdp", names, &resources, &order,
-                                     &skips, &skew, &has_trace))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IIdpOz", names, &resources, &order,
+                                     &skips, &skew, &has_trace, &shown_by, &name))
+        return NULL;
+    if (shown_by != Py_None && (domain = tnp_domain_of(shown_by)) == NULL)
         return NULL;
     tnp_sched *its = (tnp_sched *)type->tp_alloc(type, 0);
     if (its == NULL)
@@ -72,7 +77,8 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
     int status = tn_sched_create(
         TN_OPTIONS(tn_sched_options, .resources = resources, .order = order, .skips = skips,
                    .skew = skew, .trace = has_trace ? tnp_trace_note : NULL,
-                   .trace_context = its->trace, .begin_work = begin_work, .end_work = end_work),
+                   .trace_context = its->trace, .begin_work = begin_work, .end_work = end_work,
+                   .domain = domain, .name = name),
         &its->sched);
     if (status == 0)
         return (PyObject *)its;

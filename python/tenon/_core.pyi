@@ -422,7 +422,7 @@ class SynchronizedAttribute:
 class Scheduler:
     """Threads that run calls when the resources that the calls request are free."""
     def __new__(cls, resources: Optional[str] = None, order: int = 0, skips: int = 0, skew: float = 0,
-                trace: bool = False) -> Self: ...
+                trace: bool = False, domain: Optional[Domain] = None, name: Optional[str] = None) -> Self: ...
     def close(self, *, at_exit: bool = False) -> None:
         """Wait for all tasks of submit(), and end the threads.
 
@@ -456,5 +456,6 @@ def swap_words(one: int, other: int, count: int, /) -> None:
     """Exchange `count` machine words at two addresses. For tenon._torch_private."""
 def inspect_domains() -> list[dict[str, Any]]: ...
 def inspect_domain(name: str, /) -> dict[str, Any]:
-    """{"stat": ..., "seats": [...], "blocks": [...], "objects": [...], "tickets": [...]}: tenon/inspect.h"""
+    """{"stat": ..., "seats": [...], "blocks": [...], "objects": [...], "tickets": [...], "schedulers": [...]}: the
+    structs of tenon/inspect.h"""
 def version() -> str: ...

@@ -48,6 +48,11 @@ def default() -> _core.Domain:
     return _present
 
 
+def present() -> Optional[_core.Domain]:
+    """The domain of this process, or None. This function makes none."""
+    return None if _is_gone(_present) else _present
+
+
 def named(name: str) -> _core.Domain:
     """The domain with this name: that of this process, or one that it joins."""
     global _present

@@ -40,7 +40,7 @@ class Report:
     Attributes
     ----------
     stat : dict of figures
-    seats, blocks, objects, tickets : list of dict
+    seats, blocks, objects, tickets, schedulers : list of dict
         The keys are the names of include/tenon/inspect.h. Sizes are in bytes, ages in nanoseconds.
     """
 
@@ -54,6 +54,7 @@ class Report:
         self.blocks: List[Dict[str, Any]] = blocks
         self.objects: List[Dict[str, Any]] = found["objects"]
         self.tickets: List[Dict[str, Any]] = found["tickets"]
+        self.schedulers: List[Dict[str, Any]] = found["schedulers"]
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 
-from . import _core, _resources
+from . import _core, _domain, _resources
 
 __all__ = ["set_options"]
 
@@ -21,8 +21,8 @@ IN_TURN = 1  # TN_ORDER_DEPTH: single calls begin in the order in which they wer
 class Scheduler:
     """A scheduler of the C library, with the kinds of tasks that were made for it."""
 
-    def __init__(self, text, **options):
-        self.core = _core.Scheduler(text, trace=_trace is not None, **options)
+    def __init__(self, text, name, **options):
+        self.core = make_core(text, name, trace=_trace is not None, **options)
         if _trace is not None:
             _trace.schedulers.append(self)
         self._slotted = set(re.findall(r"(\w+)\s*=\s*\(", text))
@@ -62,6 +62,17 @@ class Scheduler:
     def find_kind(self, function):
         """The kind of the calls of a function."""
         return self.kind(_resources.name_of(function), _resources.request_of(function))
+
+
+def make_core(text, name, **options):
+    """A scheduler of the C library, which the domain of this process shows if there is one and it has room."""
+    domain = _domain.present()
+    if domain is not None:
+        try:
+            return _core.Scheduler(text, domain=domain, name=name, **options)
+        except _core.Error:
+            pass
+    return _core.Scheduler(text, **options)
 
 
 class Options:
@@ -135,7 +146,7 @@ def new_scheduler(resources):
     """A scheduler of its own, with these resources; None: those of the options as they are."""
     options = _options
     text = text_of(options) if resources is None else _resources.machine_text(resources)
-    return Scheduler(text, order=IN_TURN, skips=options.skips, skew=options.skew)
+    return Scheduler(text, "Executor", order=IN_TURN, skips=options.skips, skew=options.skew)
 
 
 def with_amount(text, name, amount):
@@ -149,11 +160,12 @@ def make_scheduler(options, cpus, threads=None):
         text = with_amount(text, "CPU", cpus)
     if threads is not None and not re.search(r"(^|[\s,;])THREADS=", text):
         text = with_amount(text, "THREADS", threads)
-    key = (text, options.order, options.skips, options.skew, _trace)
+    domain = _domain.present()
+    key = (text, options.order, options.skips, options.skew, domain and domain.name, _trace)
     with _lock:
         scheduler = _schedulers.pop(key, None)
         if scheduler is None:
-            scheduler = Scheduler(text, order=options.order, skips=options.skips, skew=options.skew)
+            scheduler = Scheduler(text, "dask", order=options.order, skips=options.skips, skew=options.skew)
         _schedulers[key] = scheduler  # as the newest
         if len(_schedulers) > SCHEDULERS:
             del _schedulers[next(iter(_schedulers))]

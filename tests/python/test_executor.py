@@ -205,3 +205,45 @@ def test_executor_within_a_call_of_another_is_shut_down(executor):
         return all(future.done() for future in futures)
 
     assert executor.submit(outer).result(WAIT_S)
+
+
+def shown():
+    return [s for s in tenon.inspect().schedulers if s["name"] == "Executor" and s["pid"] == os.getpid()]
+
+
+def test_domain_shows_what_calls_wait_for():
+    tenon.domain()
+    before = len(shown())
+    gate = threading.Event()
+    with tenon.Executor({"CPU": 1, "GPU": (0, 1)}) as made:
+        calls = [made.submit(gate.wait, WAIT_S, resources={"GPU": 2, "CPU": 0}) for _ in range(3)]
+        while not any(call.running() for call in calls):
+            time.sleep(0.001)
+        assert len(shown()) == before + 1
+        seen = shown()[-1]
+        assert (seen["tasks"], seen["ready"], seen["running"]) == (3, 2, 1)
+        assert {r["name"]: r["waiting"] for r in seen["resources"]} == {"CPU": 0, "THREADS": 0, "GPU": 2}
+        gate.set()
+    del made, calls
+    gc.collect()
+    assert len(shown()) == before
+
+
+def test_full_domain_does_not_keep_an_executor_from_work():
+    code = """
+import tenon
+from tenon import _core, _domain
+_domain._present = _core.Domain.create("full-%d" % __import__("os").getpid(), quota_bytes=4 << 20)
+kept, size = [], 1 << 20
+while size >= 64:
+    try:
+        kept.append(tenon.zeros(size, dtype="uint8"))
+    except (MemoryError, tenon.Error):
+        size //= 2
+with tenon.Executor({"CPU": 1}) as made:
+    assert made.submit(pow, 2, 3).result(60) == 8
+assert tenon.inspect().schedulers == []
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
