@@ -113,6 +113,23 @@ int tn_task_set_bytes(uint64_t bytes)
     return 0;
 }
 
+/*
+ * How many slots of a pool the task of a worker requested. A task that runs again alone, since
+ * its memory ran out, has more of them, and needs not know.
+ */
+static uint32_t requested_slots(const struct tni_worker *worker, uint32_t pool)
+{
+    const struct tn_kind *kind = worker->task->kind;
+    uint32_t variant = kind->numbers[worker->running->variant];
+    const struct tni_signature *signature =
+        kind->of != NULL ? kind->of->signature : kind->signature;
+    const struct tni_request *request = &signature->variants[variant].request;
+    for (uint32_t i = 0; i < request->count; i++)
+        if (request->needs[i].pool == pool)
+            return (uint32_t)TNI_MAX(request->needs[i].amount / TNI_UNIT, 1);
+    return 0;
+}
+
 int tn_resource_id(const char *resource, uint32_t *ret_ids, uint32_t capacity)
 {
     struct tni_worker *worker;
@@ -130,7 +147,9 @@ int tn_resource_id(const char *resource, uint32_t *ret_ids, uint32_t capacity)
         return tni_fail(TN_ERR_INVALID, "%s is a sum: its parts have no identity",
                         pools->pools[at].name);
     const struct tni_running *running = worker->running;
-    for (uint32_t i = 0; i < running->signature->variants[running->variant].slot_count; i++)
+    uint32_t held = running->signature->variants[running->variant].slot_count;
+    uint32_t most = requested_slots(worker, at);
+    for (uint32_t i = 0; i < held && count < most; i++)
         if (running->slots[i].pool == at && count++ < capacity)
             ret_ids[count - 1] = pools->pools[at].slots[running->slots[i].slot].id;
     return (int)count;
