@@ -2,72 +2,22 @@
 /*
  * run: Scheduler.run(), which runs a Dask graph.
  *
- * A node is a key that is needed, with what Dask's graph has for it. read_node() sorts it:
- * data; a call, which is a tuple of a function and of arguments that are keys or plain
- * constants; or an object that is called with a dict of its inputs, as Dask's own nodes are.
- * Everything else `convert` turns into data or into such an object.
- *
- * The value of a node is dropped when the last node that reads it has run, unless the caller
- * asked for it. The GIL protects all nodes.
+ * A node is a key that is needed, with what Dask's graph has for it (run_read.c). The value of
+ * a node is dropped when the last node that reads it has run, unless the caller asked for it.
+ * The GIL protects all nodes.
  */
-#include "sched.h"
+#include "run.h"
 
 #include <string.h>
 
 enum { SLICE_MS = 50 }; /* between two looks of the caller at failures of other threads */
 
-struct node {
-    struct tnp_call call;
-    struct tnp_run *run;
-    PyObject *key, *work; /* owned; work is NULL if the node is data */
-    PyObject *value;      /* owned; NULL: not there yet, or dropped */
-    bool is_tuple;
-    uint32_t input;       /* the first of its inputs in run->inputs */
-    uint32_t input_count; /* is_tuple: arguments of the call */
-    uint32_t readers;     /* inputs of other nodes, and wishes of the caller, that are open */
-    uint32_t task;        /* its number in the graph */
-    Py_ssize_t kind;
-};
-
-struct tnp_run {
-    tn_graph *graph;
-    struct tnp_run *next; /* of tnp_sched.unfinished */
-    struct node *nodes;   /* [count] */
-    uint32_t *inputs;     /* [input_count]: nodes, or CONSTANT for an argument of a tuple */
-    PyObject *context;    /* copied for each task */
-    PyObject *type, *error, *traceback; /* what the first task raised */
-    uint32_t count, input_count;
-    size_t room, input_room;
-    bool has_affinity; /* the sizes of results matter */
-};
-
-enum {
-    CONSTANT = UINT32_MAX,
-    MOST = CONSTANT / 4, /* nodes of a run, and inputs */
-};
-
-/* What run() was given, and what it needs until the graph runs. */
-struct reading {
-    tnp_sched *its;
-    struct tnp_run *run;
-    PyObject *graph, *convert, *find_kind; /* borrowed */
-    PyTypeObject *node_type, *data_type;   /* borrowed */
-    PyObject *numbers;                     /* owned: node by key */
-    PyObject *kinds;                       /* owned: kind by the address of a function */
-};
-
-static PyObject *dependencies_name, *func_name, *nbytes_name, *value_name;
+static PyObject *nbytes_name;
 
 int tnp_run_init(void)
 {
-    dependencies_name = PyUnicode_InternFromString("dependencies");
-    func_name = PyUnicode_InternFromString("func");
     nbytes_name = PyUnicode_InternFromString("nbytes");
-    value_name = PyUnicode_InternFromString("value");
-    return dependencies_name == NULL || func_name == NULL || nbytes_name == NULL ||
-                   value_name == NULL
-               ? -1
-               : 0;
+    return nbytes_name == NULL ? -1 : tnp_run_read_init();
 }
 
 /* ---- freeing ----------------------------------------------------------------------------- */
@@ -81,6 +31,7 @@ static void free_run(struct tnp_run *run)
         Py_CLEAR(run->nodes[i].key);
         Py_CLEAR(run->nodes[i].work);
         Py_CLEAR(run->nodes[i].value);
+        Py_CLEAR(run->nodes[i].ran_out);
     }
     Py_XDECREF(run->context);
     Py_XDECREF(run->type);
@@ -188,6 +139,34 @@ static void say_bytes(PyObject *value)
         (void)tn_task_set_bytes(count);
 }
 
+/* Whether the error says that memory ran out. Then it is kept, and cleared. */
+static bool has_run_out(struct node *node)
+{
+    PyObject *type, *error, *traceback;
+    if (node->call.of->ran_out == NULL)
+        return false;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    PyObject *answer = PyObject_CallOneArg(node->call.of->ran_out, error);
+    bool has = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    if (!has) {
+        PyErr_Restore(type, error, traceback);
+        return false;
+    }
+    if (node->ran_out == NULL) { /* it has not run out before */
+        node->ran_before = node->run->ran_out;
+        node->run->ran_out = node;
+    }
+    Py_XSETREF(node->ran_out, error);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return true;
+}
+
 static int run_node(struct tnp_call *call)
 {
     struct node *node = (struct node *)call;
@@ -195,6 +174,7 @@ static int run_node(struct tnp_call *call)
     PyObject *value = run->error == NULL ? call_in_context(node) : NULL;
     if (value != NULL) {
         node->value = value;
+        Py_CLEAR(node->ran_out); /* the node stays in the list */
         if (run->has_affinity)
             say_bytes(value);
         if (node->readers == 0)
@@ -202,6 +182,8 @@ static int run_node(struct tnp_call *call)
         drop_inputs(node);
         return TN_TASK_DONE;
     }
+    if (run->error == NULL && has_run_out(node))
+        return TN_TASK_OOM;
     if (run->error == NULL) {
         PyErr_Fetch(&run->type, &run->error, &run->traceback);
         PyErr_NormalizeException(&run->type, &run->error, &run->traceback);
@@ -209,225 +191,6 @@ static int run_node(struct tnp_call *call)
     }
     PyErr_Clear();
     return TN_ERR_CHILD_FAILED;
-}
-
-/* ---- reading a graph --------------------------------------------------------------------- */
-
-static int add_input(struct tnp_run *run, uint32_t input)
-{
-    uint32_t *inputs = NULL;
-    if (run->input_count < MOST)
-        inputs = tnp_grow(run->inputs, sizeof *inputs, run->input_count, &run->input_room);
-    if (inputs == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    run->inputs = inputs;
-    inputs[run->input_count++] = input;
-    return 0;
-}
-
-/*
- * Find the node of a key, or add one. 0: the graph has no such key; -1: raised, as for a key
- * that cannot be hashed
- */
-static int find_node(struct reading *r, PyObject *key, uint32_t *ret_number)
-{
-    struct tnp_run *run = r->run;
-    PyObject *number = PyDict_GetItemWithError(r->numbers, key);
-    if (number != NULL) {
-        *ret_number = (uint32_t)PyLong_AsUnsignedLong(number);
-        return 1;
-    }
-    PyObject *work = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(r->graph, key);
-    if (work == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    struct node *nodes = NULL;
-    if (run->count < MOST)
-        nodes = tnp_grow(run->nodes, sizeof *nodes, run->count, &run->room);
-    if (nodes == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    run->nodes = nodes;
-    number = PyLong_FromUnsignedLong(run->count);
-    if (number == NULL || PyDict_SetItem(r->numbers, key, number) < 0) {
-        Py_XDECREF(number);
-        return -1;
-    }
-    Py_DECREF(number);
-    Py_INCREF(key);
-    Py_INCREF(work);
-    nodes[run->count] = (struct node){.call = {NULL, run_node}, .key = key, .work = work};
-    *ret_number = run->count++;
-    return 1;
-}
-
-/* The kind of a function, which lives as long as its node. -1: raised */
-static Py_ssize_t find_kind(struct reading *r, PyObject *function)
-{
-    PyObject *address = PyLong_FromVoidPtr(function);
-    if (address == NULL)
-        return -1;
-    PyObject *kind = PyDict_GetItemWithError(r->kinds, address);
-    if (kind != NULL) {
-        Py_INCREF(kind);
-    } else if (!PyErr_Occurred()) {
-        kind = PyObject_CallOneArg(r->find_kind, function);
-        if (kind != NULL && PyDict_SetItem(r->kinds, address, kind) < 0)
-            Py_CLEAR(kind);
-    }
-    Py_DECREF(address);
-    Py_ssize_t index = kind != NULL ? PyLong_AsSsize_t(kind) : -1;
-    Py_XDECREF(kind);
-    return index;
-}
-
-/* The kind of an object that is called: of its function, or of its type if it has none. */
-static Py_ssize_t find_kind_of_object(struct reading *r, PyObject *work)
-{
-    PyObject *function = PyObject_GetAttr(work, func_name);
-    if (function == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
-            return -1;
-        PyErr_Clear();
-        return find_kind(r, (PyObject *)Py_TYPE(work));
-    }
-    Py_ssize_t kind = find_kind(r, function);
-    Py_DECREF(function);
-    return kind;
-}
-
-/* Whether an argument that is no key is used as it is. Others may contain keys. */
-static bool is_constant(PyObject *value)
-{
-    PyTypeObject *type = Py_TYPE(value);
-    return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type ||
-           type == &PyBool_Type || value == Py_None || type == &PyBytes_Type ||
-           type == &PySlice_Type || type == &PyFunction_Type || type == &PyCFunction_Type;
-}
-
-/* Read a tuple of a function and arguments. 0: convert() has to read it; -1: raised */
-static int read_call(struct reading *r, uint32_t number)
-{
-    struct tnp_run *run = r->run;
-    PyObject *work = run->nodes[number].work;
-    uint32_t first = run->input_count;
-    Py_ssize_t size = PyTuple_GET_SIZE(work);
-    for (Py_ssize_t i = 1; i < size; i++) {
-        PyObject *argument = PyTuple_GET_ITEM(work, i);
-        uint32_t input = CONSTANT;
-        bool is_plain = is_constant(argument), is_tuple = PyTuple_CheckExact(argument);
-        int found = 0;
-        if (is_plain || is_tuple)
-            found = find_node(r, argument, &input);
-        if (found < 0 && !PyErr_ExceptionMatches(PyExc_TypeError))
-            return -1;
-        PyErr_Clear(); /* it cannot be hashed, so it is no key */
-        if (found <= 0 && !is_plain) {
-            run->input_count = first;
-            return 0;
-        }
-        if (add_input(run, found > 0 ? input : CONSTANT) < 0)
-            return -1;
-    }
-    struct node *node = &run->nodes[number];
-    node->is_tuple = true;
-    node->input = first;
-    node->input_count = (uint32_t)(size - 1);
-    return 1;
-}
-
-/* Read an object that is called with its inputs. -1: raised */
-static int read_object(struct reading *r, uint32_t number)
-{
-    struct tnp_run *run = r->run;
-    PyObject *inputs = PyObject_GetAttr(run->nodes[number].work, dependencies_name);
-    PyObject *each = inputs != NULL ? PyObject_GetIter(inputs) : NULL, *key;
-    uint32_t first = run->input_count, input;
-    Py_XDECREF(inputs);
-    if (each == NULL)
-        return -1;
-    while ((key = PyIter_Next(each)) != NULL) {
-        int found = find_node(r, key, &input);
-        if (found == 0)
-            PyErr_Format(PyExc_ValueError, "Missing dependency %R for dependents {%R}", key,
-                         run->nodes[number].key);
-        Py_DECREF(key);
-        if (found <= 0 || add_input(run, input) < 0)
-            break;
-    }
-    Py_DECREF(each);
-    run->nodes[number].input = first;
-    run->nodes[number].input_count = run->input_count - first;
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static int set_data(struct node *node, PyObject *value)
-{
-    node->value = value;
-    Py_CLEAR(node->work);
-    return value != NULL ? 0 : -1;
-}
-
-/* Sort a node, and add the nodes that it needs. -1: raised */
-static int read_node(struct reading *r, uint32_t number)
-{
-    struct node *node = &r->run->nodes[number];
-    PyObject *work = node->work, *function = NULL;
-    if (PyTuple_CheckExact(work) && PyTuple_GET_SIZE(work) > 0 &&
-        PyCallable_Check(PyTuple_GET_ITEM(work, 0))) {
-        int is_read = read_call(r, number);
-        if (is_read < 0)
-            return -1;
-        function = is_read ? PyTuple_GET_ITEM(work, 0) : NULL;
-    }
-    node = &r->run->nodes[number]; /* the nodes may have moved */
-    if (function == NULL && !PyObject_TypeCheck(work, r->node_type)) {
-        PyObject *object = PyObject_CallFunctionObjArgs(r->convert, node->key, work, NULL);
-        if (object == NULL)
-            return -1;
-        Py_SETREF(node->work, object);
-        work = object;
-    }
-    if (function == NULL && PyObject_TypeCheck(work, r->data_type))
-        return set_data(node, PyObject_GetAttr(work, value_name));
-    if (function == NULL && read_object(r, number) < 0)
-        return -1;
-    r->run->nodes[number].kind =
-        function != NULL ? find_kind(r, function) : find_kind_of_object(r, work);
-    return r->run->nodes[number].kind < 0 ? -1 : 0;
-}
-
-/* A key may be a tuple, which PyErr_SetObject() would take for several arguments. */
-static void raise_key_error(PyObject *key)
-{
-    PyObject *arguments = PyTuple_Pack(1, key);
-    if (arguments != NULL)
-        PyErr_SetObject(PyExc_KeyError, arguments);
-    Py_XDECREF(arguments);
-}
-
-/* Read all nodes that the keys need. -1: raised */
-static int read_graph(struct reading *r, PyObject *keys)
-{
-    struct tnp_run *run = r->run;
-    uint32_t number;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
-        int found = find_node(r, PyList_GET_ITEM(keys, i), &number);
-        if (found == 0)
-            raise_key_error(PyList_GET_ITEM(keys, i));
-        if (found <= 0)
-            return -1;
-        run->nodes[number].readers++;
-    }
-    for (uint32_t i = 0; i < run->count; i++)
-        if (read_node(r, i) < 0)
-            return -1;
-    for (uint32_t i = 0; i < run->input_count; i++)
-        if (run->inputs[i] != CONSTANT)
-            run->nodes[run->inputs[i]].readers++;
-    return 0;
 }
 
 /* ---- running a graph --------------------------------------------------------------------- */
@@ -460,7 +223,7 @@ static int add_tasks(tnp_sched *its, struct tnp_run *run)
         if (node->work == NULL)
             continue;
         node->run = run;
-        node->call.of = its;
+        node->call = (struct tnp_call){its, run_node};
         for (uint32_t j = 0; j < node->input_count; j++) {
             uint32_t input = run->inputs[node->input + j];
             if (input != CONSTANT && run->nodes[input].work != NULL)
@@ -484,6 +247,23 @@ static int add_tasks(tnp_sched *its, struct tnp_run *run)
     return status;
 }
 
+/* Find a task that failed since its memory ran out, and make what it raised last the error. */
+static bool find_failed(struct tnp_run *run)
+{
+    for (struct node *node = run->ran_out; node != NULL && run->error == NULL;
+         node = node->ran_before) {
+        int status = tn_task_get_status(run->graph, node->task, NULL);
+        if (node->ran_out == NULL || status == 0 || status == TN_ERR_TIMED_OUT)
+            continue;
+        run->error = node->ran_out;
+        run->type = (PyObject *)Py_TYPE(run->error);
+        Py_INCREF(run->error);
+        Py_INCREF(run->type);
+        run->traceback = PyException_GetTraceback(run->error);
+    }
+    return run->error != NULL;
+}
+
 /* Run the tasks until all have ended or one has failed. @return whether all are done */
 static bool run_tasks(tnp_sched *its, struct tnp_run *run)
 {
@@ -498,7 +278,7 @@ static bool run_tasks(tnp_sched *its, struct tnp_run *run)
                      tn_graph_wait(run->graph, tn_deadline_after(SLICE_MS * TN_MILLISECOND)));
         if (status == 0)
             return true;
-        if (status == TN_ERR_TIMED_OUT && run->error == NULL)
+        if (!find_failed(run) && status == TN_ERR_TIMED_OUT)
             status = 0;
     }
     if (run->error == NULL)
@@ -556,7 +336,7 @@ PyObject *tnp_sched_run(tnp_sched *its, PyObject *args)
     r.run->context = PyContext_CopyCurrent();
     its->callers++;
     if (r.numbers != NULL && r.kinds != NULL && r.run->context != NULL &&
-        read_graph(&r, keys) == 0 && run_tasks(its, r.run))
+        tnp_run_read(&r, keys) == 0 && run_tasks(its, r.run))
         values = collect(&r, keys);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);

@@ -54,22 +54,26 @@ static void end_thread(void *unused)
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"resources", "order",  "skips", "skew",
-                            "trace",     "domain", "name",  NULL};
+    static char *names[] = {"resources", "order", "skips",   "skew", "trace",
+                            "domain",    "name",  "ran_out", NULL};
     const char *resources = NULL, *name = NULL;
-    PyObject *shown_by = Py_None;
+    PyObject *shown_by = Py_None, *ran_out = Py_None;
     tn_domain *domain = NULL;
     unsigned order = 0, skips = 0;
     double skew = 0;
     int has_trace = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IIdpOz", names, &resources, &order,
-                                     &skips, &skew, &has_trace, &shown_by, &name))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|z$IIdpOzO", names, &resources, &order,
+                                     &skips, &skew, &has_trace, &shown_by, &name, &ran_out))
         return NULL;
     if (shown_by != Py_None && (domain = tnp_domain_of(shown_by)) == NULL)
         return NULL;
     tnp_sched *its = (tnp_sched *)type->tp_alloc(type, 0);
     if (its == NULL)
         return NULL;
+    if (ran_out != Py_None) {
+        Py_INCREF(ran_out);
+        its->ran_out = ran_out;
+    }
     if (has_trace && (its->trace = tnp_trace_make()) == NULL) {
         Py_DECREF(its);
         return PyErr_NoMemory();
@@ -147,6 +151,7 @@ static void dealloc(tnp_sched *its)
         PyObject_ClearWeakRefs((PyObject *)its);
     close_sched(its);
     tnp_trace_free(its->trace);
+    Py_XDECREF(its->ran_out);
     PyMem_RawFree(its->kinds);
     PyMem_RawFree(its->graphs);
     PyErr_Restore(type, value, traceback);

@@ -31,6 +31,8 @@ struct tnp_sched {
     uint32_t submitted;         /* tasks in `graph` */
     uint32_t callers;           /* threads in run() or close() */
     bool is_ending;             /* runs end as soon as their tasks that have begun */
+    PyObject *ran_out;          /* owned; tells whether an error says that memory ran out, and
+                                   gives memory back; NULL: no task runs again */
     struct tnp_trace *trace;    /* owned; NULL: nothing is noted */
     struct tnp_run *unfinished; /* runs that were left before all their tasks had ended */
 };

@@ -422,7 +422,8 @@ class SynchronizedAttribute:
 class Scheduler:
     """Threads that run calls when the resources that the calls request are free."""
     def __new__(cls, resources: Optional[str] = None, order: int = 0, skips: int = 0, skew: float = 0,
-                trace: bool = False, domain: Optional[Domain] = None, name: Optional[str] = None) -> Self: ...
+                trace: bool = False, domain: Optional[Domain] = None, name: Optional[str] = None,
+                ran_out: Optional[Callable[[BaseException], bool]] = None) -> Self: ...
     def close(self, *, at_exit: bool = False) -> None:
         """Wait for all tasks of submit(), and end the threads.
 

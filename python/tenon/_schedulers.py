@@ -2,11 +2,14 @@
 """The schedulers of this process, and what there is for their tasks."""
 
 import atexit
+import gc
 import math
 import operator
 import os
 import re
+import sys
 import threading
+import traceback
 import weakref
 
 from . import _core, _domain, _resources
@@ -73,6 +76,29 @@ def make_core(text, name, **options):
         except _core.Error:
             pass
     return _core.Scheduler(text, **options)
+
+
+def has_run_out(error):
+    """Whether an error says that memory ran out; if so, what the failed call held and what is kept for later is freed.
+
+    NumPy, CuPy and tenon raise a MemoryError, PyTorch and PyOpenCL classes of their own. JAX has one class for all errors
+    of its devices.
+    """
+    names = {each.__name__ for each in type(error).__mro__}
+    if not names & {"MemoryError", "OutOfMemoryError"}:
+        if not names & {"XlaRuntimeError", "JaxRuntimeError"} or not str(error).startswith("RESOURCE_EXHAUSTED"):
+            return False
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if cupy is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+    return True
 
 
 class Options:
@@ -165,7 +191,8 @@ def make_scheduler(options, cpus, threads=None):
     with _lock:
         scheduler = _schedulers.pop(key, None)
         if scheduler is None:
-            scheduler = Scheduler(text, "dask", order=options.order, skips=options.skips, skew=options.skew)
+            scheduler = Scheduler(text, "dask", ran_out=has_run_out, order=options.order, skips=options.skips,
+                                  skew=options.skew)
         _schedulers[key] = scheduler  # as the newest
         if len(_schedulers) > SCHEDULERS:
             del _schedulers[next(iter(_schedulers))]
