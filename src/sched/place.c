@@ -406,18 +406,20 @@ int tni_place_of(struct tn_sched *sched, struct tn_pool *pool, struct tni_place 
 void tni_places_end(struct tn_sched *sched)
 {
     bool is_own = sched->pid == tni_os_pid(); /* a forked child has no threads to end */
-    if (is_own) {
+    struct tni_place *next, *places;
+    if (is_own)
         tni_sched_lock(sched);
-        sched->is_closing = true;
-        for (struct tni_place *place = sched->places; place != NULL; place = place->next)
-            tni_os_cond_signal(&place->worker.wake_up);
+    places = sched->places;
+    sched->places = NULL; /* their threads go through the list until they end */
+    for (struct tni_place *place = places; is_own && place != NULL; place = place->next)
+        tni_os_cond_signal(&place->worker.wake_up);
+    sched->is_closing = true;
+    if (is_own)
         tni_sched_unlock(sched);
-    }
-    while (sched->places != NULL) {
-        struct tni_place *place = sched->places;
-        sched->places = place->next;
+    for (; places != NULL; places = next) {
+        next = places->next;
         if (is_own)
-            tni_os_thread_join(&place->worker.thread);
-        free_place(place, is_own);
+            tni_os_thread_join(&places->worker.thread);
+        free_place(places, is_own);
     }
 }
