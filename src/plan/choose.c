@@ -105,6 +105,17 @@ static uint64_t parallel(const struct tni_plan *plan, const struct tni_request *
     return TNI_MAX(least, 1);
 }
 
+/* How long the first task of a lane takes as a variant, with what moves before. 0: not known */
+static uint64_t time_of(const struct tni_plan *plan, const struct tni_lane *lane, uint32_t v)
+{
+    const struct tni_task *head = tni_lane_head(lane);
+    const struct tni_request *request = &lane->signature->variants[v].request;
+    uint64_t run_ns = tni_task_time(head, v);
+    return run_ns == 0 || head->accesses == NULL
+               ? run_ns
+               : run_ns + tni_where_least_ns(plan, request, head->accesses);
+}
+
 /*
  * @return until when it is better to wait for another variant, because that would have done all
  *         tasks of the lane before this task ended as variant `v`; 0: it is not better
@@ -113,10 +124,11 @@ static uint64_t wait_for_variant(const struct tni_plan *plan, const struct tni_l
                                  uint64_t now_ns, uint32_t v)
 {
     const struct tni_task *head = tni_lane_head(lane);
-    uint64_t own_ns = tni_task_time(head, v);
+    uint64_t own_ns = time_of(plan, lane, v);
     for (uint32_t w = 0; w < lane->signature->variant_count && own_ns != 0; w++) {
         const struct tni_request *request = &lane->signature->variants[w].request;
-        uint64_t other_ns = head->kind->mean_ns[w];
+        uint64_t other_ns =
+            head->accesses == NULL ? head->kind->mean_ns[w] : time_of(plan, lane, w);
         if (w == v || other_ns == 0)
             continue;
         uint64_t from_ns = free_ns(plan, request);
@@ -156,6 +168,29 @@ static uint64_t wait_for_slot(const struct tni_plan *plan, const struct tni_lane
     return now_ns + (uint64_t)most_ns;
 }
 
+/* How the first task of a lane can begin as one of its variants. */
+struct start {
+    uint32_t variant;
+    uint64_t takes_ns; /* with what moves before; 0: not known */
+    struct tni_pick pick;
+    struct tni_where where; /* of its data */
+};
+
+/* @return whether it can begin now */
+static bool find_start(const struct tni_plan *plan, const struct tni_lane *lane,
+                       uint64_t now_ns, uint32_t v, struct start *ret)
+{
+    const struct tni_task *head = tni_lane_head(lane);
+    const struct tni_request *request = &lane->signature->variants[v].request;
+    *ret = (struct start){
+        .variant = v, .takes_ns = tni_task_time(head, v), .pick = pick_of(lane, now_ns, v)};
+    if (TNI_LIKELY(head->accesses == NULL))
+        return tni_pools_can_take(&plan->pools, request, &ret->pick);
+    bool can = tni_where_find(plan, request, head->accesses, &ret->pick, &ret->where);
+    ret->takes_ns += can && ret->takes_ns != 0 ? ret->where.cost_ns : 0;
+    return can;
+}
+
 /*
  * @param ret_gives_up_ns  0, or until when the task waits although it could begin
  * @return the variant as which the first task of the lane can begin now, or UINT32_MAX
@@ -164,25 +199,22 @@ static uint32_t find_variant(const struct tni_plan *plan, const struct tni_lane 
                              uint64_t now_ns, uint64_t *ret_gives_up_ns)
 {
     const struct tni_signature *signature = lane->signature;
-    const struct tni_task *head = tni_lane_head(lane);
-    uint32_t best = UINT32_MAX;
-    for (uint32_t v = 0; v < signature->variant_count; v++) {
-        struct tni_pick pick = pick_of(lane, now_ns, v);
-        bool is_slower =
-            best != UINT32_MAX && (tni_task_time(head, v) == 0 ||
-                                   tni_task_time(head, v) >= tni_task_time(head, best));
-        if (!is_slower &&
-            tni_pools_can_take(&plan->pools, &signature->variants[v].request, &pick))
-            best = v;
-    }
+    struct start best = {.variant = UINT32_MAX}, other;
+    for (uint32_t v = 0; v < signature->variant_count; v++)
+        if (find_start(plan, lane, now_ns, v, &other) &&
+            (best.variant == UINT32_MAX ||
+             (other.takes_ns != 0 && other.takes_ns < best.takes_ns)))
+            best = other;
     *ret_gives_up_ns = 0;
-    if (best == UINT32_MAX || (lane->gives_up_ns != 0 && lane->gives_up_ns <= now_ns))
-        return best;
-    uint64_t until_ns = wait_for_slot(plan, lane, best, now_ns);
+    if (best.variant == UINT32_MAX || (lane->gives_up_ns != 0 && lane->gives_up_ns <= now_ns))
+        return best.variant;
+    uint64_t until_ns = tni_lane_head(lane)->accesses != NULL
+                            ? best.where.wait_until_ns
+                            : wait_for_slot(plan, lane, best.variant, now_ns);
     if (until_ns == 0 && signature->variant_count > 1)
-        until_ns = wait_for_variant(plan, lane, now_ns, best);
+        until_ns = wait_for_variant(plan, lane, now_ns, best.variant);
     *ret_gives_up_ns = lane->gives_up_ns != 0 ? lane->gives_up_ns : until_ns;
-    return until_ns == 0 ? best : UINT32_MAX;
+    return until_ns == 0 ? best.variant : UINT32_MAX;
 }
 
 /* ---- reservations ------------------------------------------------------------------------ */
@@ -221,7 +253,7 @@ static uint32_t batch_of(const struct tni_plan *plan, const struct tni_lane *lan
 {
     const struct tni_task *head = tni_lane_head(lane);
     uint64_t run_ns = tni_task_time(head, 0);
-    if (!lane->signature->is_batch || run_ns == 0)
+    if (!lane->signature->is_batch || run_ns == 0 || head->accesses != NULL)
         return 1;
     uint64_t side_by_side = parallel(plan, &lane->signature->variants[0].request);
     uint64_t fair = lane->count / (2 * side_by_side) + 1;
@@ -231,13 +263,16 @@ static uint32_t batch_of(const struct tni_plan *plan, const struct tni_lane *lan
 static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant,
                   uint64_t now_ns, struct tni_running *ret)
 {
-    struct tni_pick pick = pick_of(lane, now_ns, variant);
     const struct tni_variant *its = &lane->signature->variants[variant];
-    tni_pools_take(&plan->pools, &its->request, &pick, ret->slots);
+    const struct tni_task *head = tni_lane_head(lane);
+    struct start start;
+    (void)find_start(plan, lane, now_ns, variant, &start); /* as before: it can */
+    tni_pools_take(&plan->pools, &its->request, &start.pick, ret->slots);
     ret->signature = lane->signature;
     ret->variant = variant;
     ret->began_ns = now_ns;
-    ret->ends_ns = pick.run_ns != 0 ? now_ns + pick.run_ns : 0;
+    ret->ends_ns = start.takes_ns != 0 ? now_ns + start.takes_ns : 0;
+    ret->accesses = head->accesses;
     ret->held_mask = its->pool_mask;
     ret->cpu_until_ns = 0;
     ret->prev = plan->running.prev;
@@ -246,6 +281,10 @@ static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant
     lane->skipped = 0;
     lane->gives_up_ns = 0;
     tni_ready_unreserve(plan, lane);
+    if (TNI_LIKELY(head->accesses == NULL))
+        return;
+    ret->memory = (uint8_t)start.where.memory;
+    tni_data_begin(plan, ret, head->kind->of != NULL && !head->kind->is_last);
 }
 
 /* Whether the first task of the lane may be looked at. */
@@ -283,7 +322,7 @@ bool tni_plan_next(struct tni_plan *plan, const struct tni_taker *taker,
     uint32_t count = batch_of(plan, best, taker);
     begin(plan, best, best_variant, now_ns, ret);
     count_skips(plan, best, &best_rank);
-    while (count-- > 0) {
+    while (count-- > 0 && (ret_tasks->first == NULL || tni_lane_head(best)->accesses == NULL)) {
         struct tni_task *task = tni_ready_pop(plan, best);
         task->variant = (uint8_t)best_variant;
         atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);

@@ -12,7 +12,8 @@
 /* Memory that tasks point to: edges to later lists, and the successors in the same list. */
 struct tni_block {
     struct tni_block *next;
-    uint32_t *successors; /* owned */
+    uint32_t *successors;        /* owned */
+    struct tni_access *accesses; /* owned */
     struct tni_edge edges[];
 };
 
@@ -26,6 +27,7 @@ void tni_graph_fini(struct tni_graph *graph)
         struct tni_block *block = graph->blocks;
         graph->blocks = block->next;
         free(block->successors);
+        free(block->accesses);
         free(block);
     }
 }
@@ -62,6 +64,8 @@ static void end_one(struct tni_task *task, int status, struct tni_chain *failed,
         cause = atomic_load_explicit(&task->cause, memory_order_relaxed);
     }
     task->status = status;
+    for (const struct tni_access *a = task->accesses; a != NULL && a->data != NULL; a++)
+        atomic_fetch_sub_explicit(&a->data->uses, 1, memory_order_release);
     if (task->wide_in != NULL)
         atomic_fetch_sub_explicit(&task->wide_in->wide_count, 1, memory_order_relaxed);
     /* This release pairs with the acquire of a thread that asks for the status of a task. */
@@ -199,6 +203,10 @@ static void init_task(struct tni_plan *plan, struct tni_graph *graph,
     task->bytes = given->bytes;
     task->run_ns = given->run_ns;
     task->near = task->made_on = TNI_NO_SLOT;
+    if (list->accesses != NULL && list->access_firsts[at] != UINT32_MAX)
+        task->accesses = list->accesses + list->access_firsts[at];
+    for (const struct tni_access *a = task->accesses; a != NULL && a->data != NULL; a++)
+        atomic_fetch_add_explicit(&a->data->uses, 1, memory_order_relaxed);
     task->feeds = order->feeds[at];
     task->wide_in = find_wide(plan, given->kind);
     if (task->wide_in != NULL)
@@ -229,6 +237,7 @@ static void publish(struct tni_plan *plan, struct tni_graph *graph, struct tni_o
         init_task(plan, graph, order, i, first + i);
     block->next = graph->blocks;
     block->successors = order->successors;
+    block->accesses = order->list->accesses;
     graph->blocks = block;
     order->successors = NULL;
     atomic_fetch_add_explicit(&graph->unended, count, memory_order_relaxed);

@@ -45,6 +45,25 @@ void tni_ready_unreserve(struct tni_plan *plan, struct tni_lane *lane);
 /** Set best_key. */
 void tni_ready_set_best(struct tni_plan *plan);
 
+/* ---- where a task has its data (where.c) ------------------------------------------------- */
+
+struct tni_where {
+    uint32_t memory;
+    uint64_t cost_ns;       /* to bring there what the task reads */
+    uint64_t wait_until_ns; /* a cheaper card is worth waiting for until then; 0: none is */
+};
+/**
+ * Find the cheapest card that has what the request needs, and room for the data.
+ * @param pick  its `only` is set to the card
+ * @return false: the task cannot begin now
+ */
+bool tni_where_find(const struct tni_plan *plan, const struct tni_request *request,
+                    const struct tni_access *accesses, struct tni_pick *pick,
+                    struct tni_where *ret);
+/** The cost on the cheapest card, free or not. */
+uint64_t tni_where_least_ns(const struct tni_plan *plan, const struct tni_request *request,
+                            const struct tni_access *accesses);
+
 /* ---- kinds (kind.c) ---------------------------------------------------------------------- */
 
 /** Fill in what follows from the requests, the number of variants and the place. */

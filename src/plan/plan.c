@@ -42,6 +42,12 @@ int tni_plan_init(struct tni_plan *plan, const struct tni_plan_options *options)
     status = tni_pools_init(&plan->pools, options->resources, options->cpu_count);
     if (status != 0)
         return status;
+    status =
+        tni_memories_init(&plan->memories, &plan->pools, options->memories, options->links);
+    if (status != 0) {
+        tni_pools_fini(&plan->pools);
+        return status;
+    }
     for (uint32_t i = 0; i < plan->pools.count; i++)
         plan->slot_most += plan->pools.pools[i].slot_count;
     plan->running.prev = plan->running.next = &plan->running;
@@ -55,6 +61,7 @@ int tni_plan_init(struct tni_plan *plan, const struct tni_plan_options *options)
 void tni_plan_fini(struct tni_plan *plan)
 {
     tni_kinds_fini(plan);
+    tni_memories_fini(&plan->memories);
     tni_pools_fini(&plan->pools);
 }
 
@@ -75,8 +82,14 @@ void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint
     tni_ready_unblock(plan, mask);
 }
 
+void tni_plan_unblock(struct tni_plan *plan) { tni_ready_unblock(plan, UINT32_MAX); }
+
 void tni_plan_end(struct tni_plan *plan, struct tni_running *running, uint64_t now_ns)
 {
+    if (running->accesses != NULL) {
+        tni_data_end(plan, running);
+        tni_plan_unblock(plan); /* who waits for room, or for the data */
+    }
     tni_plan_give_back(plan, running, UINT32_MAX, now_ns);
     running->prev->next = running->next;
     running->next->prev = running->prev;

@@ -7,6 +7,7 @@
 #ifndef TNI_PLAN_H
 #define TNI_PLAN_H
 
+#include "plan/data.h"
 #include "plan/resource.h"
 
 /* ---- kinds ------------------------------------------------------------------------------- */
@@ -64,7 +65,8 @@ struct tni_task {
     struct tn_kind *kind;
     void *context;
     struct tni_graph *graph;
-    const uint32_t *successors;     /* tasks of the same list */
+    const uint32_t *successors;        /* tasks of the same list */
+    const struct tni_access *accesses; /* to data; NULL: none */
     struct tni_edge *_Atomic later; /* tasks of later lists; TNI_EDGES_CLOSED once it ended */
     uint32_t successor_count;
     uint8_t attempt;     /* from 1, once it began */
@@ -116,6 +118,9 @@ struct tni_task_list {
         uint64_t bytes, run_ns;
     } * tasks;
     const uint64_t *input_ends, *inputs; /* as in tn_task_list */
+    struct tni_access *accesses;         /* consumed on success; NULL: no task has any */
+    const uint32_t *access_firsts;       /* [count]: where those of each task begin; UINT32_MAX:
+                                            it has none */
 };
 
 enum { TNI_PRIORITY_MOST = 32767 };
@@ -194,11 +199,18 @@ struct tni_running {
     uint32_t count, left;       /* tasks that wait for their end elsewhere: at first, and now */
     struct tn_kind *kind;       /* of all of them, if their time is learned; or NULL */
     int32_t pid;                /* of the worker process; 0: this process */
+    const struct tni_access *accesses; /* of the only task, to data; NULL: none */
+    struct tni_copy *moves;            /* what is to be moved before it runs */
+    uint64_t move_ns;                  /* how long that is expected to take */
+    const struct tni_data *lacking;    /* what it reads and no task has written; or NULL */
+    uint8_t memory;                    /* where it has its data */
+    bool has_run, has_failed;          /* has_run: its function was called */
     struct tni_running *prev, *next;
 };
 
 struct tni_plan {
     struct tni_pools pools;
+    struct tni_memories memories;
     struct tni_signature *signatures;
     struct tn_kind *kinds;
     struct tni_running running; /* the head of a ring */
@@ -223,9 +235,10 @@ struct tni_taker {
 
 /* What a user may set; zero is the default. */
 struct tni_plan_options {
-    const char *resources; /* the text of tni_pools_init() */
-    uint32_t cpu_count;    /* where that text has no CPU */
-    uint32_t order;        /* TNI_ORDER_* */
+    const char *resources;        /* the text of tni_pools_init() */
+    const char *memories, *links; /* the texts of tni_memories_init() */
+    uint32_t cpu_count;           /* where that text has no CPU */
+    uint32_t order;               /* TNI_ORDER_* */
     uint32_t skips;
     double skew;
 };
@@ -281,6 +294,8 @@ uint64_t tni_plan_retry_ns(const struct tni_plan *plan);
  */
 void tni_plan_count_waiting(const struct tni_plan *plan, uint64_t now_ns,
                             uint32_t ret_counts[TNI_POOLS]);
+/** Let all tasks try again, since data was moved. */
+void tni_plan_unblock(struct tni_plan *plan);
 /** Give back resources early. A pool that is not held is left out. */
 void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint32_t pool_mask,
                         uint64_t now_ns);

@@ -104,9 +104,11 @@ uint32_t tni_request_slots(const struct tni_pools *pools, const struct tni_reque
 
 /** What steers the choice of slots. */
 struct tni_pick {
-    const void *lane;         /* may use what is reserved for it */
-    struct tni_slot_ref near; /* TNI_NO_SLOT: no preference */
-    uint64_t now_ns, run_ns;  /* run_ns is 0: not known */
+    const void *lane;            /* may use what is reserved for it */
+    struct tni_slot_ref near;    /* TNI_NO_SLOT: no preference */
+    uint64_t now_ns, run_ns;     /* run_ns is 0: not known */
+    const struct tni_pool *only; /* of this pool, take slots from only_first on; NULL: any */
+    uint32_t only_first, only_count;
 };
 /**
  * Take what the request needs, all or nothing.

@@ -21,8 +21,10 @@ static bool may_use_reserved(const struct tni_pool *pool, const struct tni_pick 
 
 static bool is_usable(const struct tni_pool *pool, uint32_t slot, const struct tni_pick *pick)
 {
-    return may_use_reserved(pool, pick) ||
-           slot - pool->reserved_first >= pool->reserved_count; /* an unsigned difference */
+    /* Both differences are unsigned. */
+    if (pick->only == pool && slot - pick->only_first >= pick->only_count)
+        return false;
+    return may_use_reserved(pool, pick) || slot - pool->reserved_first >= pool->reserved_count;
 }
 
 static uint32_t whole_free(const struct tni_pool *pool, uint32_t first, uint32_t count,

@@ -196,11 +196,17 @@ static void flush_locked(struct turn *turn)
 
 static int call_task(struct tni_worker *worker, struct tni_task *task)
 {
-    const tn_task_call call = {.graph = tni_graph_of(task),
-                               .task = task->id,
-                               .context = task->context,
-                               .attempt = task->attempt,
-                               .variant = task->kind->numbers[task->variant]};
+    tn_memory memory;
+    tn_task_call call = {.graph = tni_graph_of(task),
+                         .task = task->id,
+                         .context = task->context,
+                         .attempt = task->attempt,
+                         .variant = task->kind->numbers[task->variant]};
+    if (TNI_UNLIKELY(task->accesses != NULL)) {
+        memory = tni_memory_named(worker->sched, worker->running->memory);
+        call.memory = &memory;
+        worker->running->has_run = true;
+    }
     worker->task = task;
     int status = ((tn_task_fn *)task->kind->run[task->variant])(&call);
     worker->task = NULL;
@@ -258,7 +264,8 @@ static void count_ended(struct turn *turn, struct tni_task *task, uint32_t ended
 static bool is_next(const struct turn *turn, const struct tni_task *task)
 {
     const struct tn_sched *sched = turn->worker->sched;
-    if (!turn->is_batch || task->kind->signature != turn->worker->running->signature ||
+    if (!turn->is_batch || task->accesses != NULL ||
+        task->kind->signature != turn->worker->running->signature ||
         turn->worker->has_seceded || turn->count >= BATCH)
         return false;
     if (!turn->is_short && turn->read_ns - turn->started_ns >= TURN_NS)
@@ -288,6 +295,8 @@ static void end_task(struct turn *turn, struct tni_task *task, int status)
     if (ready.first == NULL)
         return;
     tni_worker_add_ready(turn->worker, &ready);
+    if (turn->worker->running->accesses != NULL)
+        return; /* who waits for the task finds its data given back: take_turn() */
     /* What needs other resources does not wait for the next task of this turn. */
     if (first->kind->signature != turn->worker->running->signature ||
         atomic_load_explicit(&turn->worker->sched->idle_count, memory_order_relaxed) > 0)
@@ -303,6 +312,21 @@ static void put_back(struct turn *turn)
     turn->next = NULL;
     tni_worker_take_waiting(turn->worker, &tasks);
     tni_worker_add_ready(turn->worker, &tasks);
+}
+
+/* Bring the data of the task that runs next. That is no part of the time of its kind. */
+static int move_data(struct turn *turn)
+{
+    struct tn_sched *sched = turn->worker->sched;
+    bool moves = turn->worker->running->moves != NULL;
+    int status = tni_data_move(sched, turn->worker->running);
+    if (moves) {
+        tni_sched_lock(sched);
+        tni_crew_wake(sched); /* for tasks that waited for what was moved */
+        tni_sched_unlock(sched);
+    }
+    turn->read_ns = tni_os_now_ns();
+    return status;
 }
 
 static void run_task(struct turn *turn, struct tni_task *task)
@@ -323,10 +347,15 @@ static void run_task(struct turn *turn, struct tni_task *task)
         end_task(turn, task, TN_ERR_INTERRUPTED);
         return;
     }
-    status = call_task(turn->worker, task);
-    turn->unread++;
+    status = task->accesses == NULL ? 0 : move_data(turn);
+    if (status == 0) {
+        status = call_task(turn->worker, task);
+        turn->unread++;
+    }
     if (!turn->is_short)
         read_time(turn);
+    if (task->accesses != NULL)
+        turn->worker->running->has_failed = status != TN_TASK_DONE && status != TN_TASK_PENDING;
     if (status == TN_TASK_PENDING && let_pend(turn, task, &status)) {
         put_back(turn); /* the task keeps what this turn has got */
         return;
@@ -335,7 +364,7 @@ static void run_task(struct turn *turn, struct tni_task *task)
         put_back(turn);
     if (status == TN_TASK_OOM && sched->options.release_caches != NULL)
         sched->options.release_caches(sched->options.release_context);
-    if (status > 0 && tni_finish_again(sched, task, &status)) {
+    if (status > 0 && tni_finish_again(sched, task, turn->worker->running, &status)) {
         struct tni_chain again = {0};
         tni_chain_append(&again, task);
         tni_worker_add_ready(turn->worker, &again);
@@ -368,6 +397,9 @@ static bool take_turn(struct tni_worker *worker)
     turn.is_short = turn.is_batch && mean_ns != 0 && mean_ns < SHORT_NS;
     turn.read_ns = turn.started_ns;
     turn.kind = tasks.first->kind;
+    bool has_data = worker->running->accesses != NULL;
+    turn.is_batch = turn.is_batch && !has_data;
+    turn.is_short = turn.is_short && !has_data;
     bool is_guarded = tasks.first != tasks.last || turn.is_short;
     atomic_store_explicit(&worker->waiting, tasks.first, memory_order_release);
     tni_crew_wake(sched);
@@ -382,7 +414,7 @@ static bool take_turn(struct tni_worker *worker)
         /* The next task may be long: nothing else waits for it. */
         if (turn.read_ns - turn.started_ns >= TURN_NS)
             put_back(&turn);
-        if (tni_worker_has_ready(worker))
+        if (tni_worker_has_ready(worker) && !has_data)
             flush_locked(&turn);
     }
     read_time(&turn);
@@ -393,7 +425,7 @@ static bool take_turn(struct tni_worker *worker)
         tni_kind_learn(turn.learned[i].kind, variant, turn.learned[i].took_ns,
                        turn.learned[i].count);
     if (!turn.is_handed_over)
-        tni_plan_end(&sched->plan, worker->running, turn.read_ns);
+        tni_finish_use(sched, worker->running, turn.read_ns);
     if (worker->has_seceded)
         sched->seceded_count--;
     worker->has_seceded = false;

@@ -58,11 +58,21 @@ struct tni_place {
     uint64_t dropped;       /* jobs up to this one have no task: they failed with the pool */
 };
 
+/* Data of the program. */
+struct tn_data {
+    struct tn_sched *sched;
+    struct tni_data *its; /* owned */
+    char *name;           /* owned */
+    tn_data_options options;
+    struct tn_data *prev, *next; /* of the scheduler */
+};
+
 /* A task that runs in virtual time. */
 struct tni_event {
     uint64_t ends_ns;
     struct tni_task *task;
     struct tni_running *running; /* owned */
+    bool is_move;                /* its data has come, and it begins to run */
 };
 
 struct tn_sched {
@@ -71,6 +81,9 @@ struct tn_sched {
     struct tn_sched_options options; /* its pointers to texts are not kept */
     int32_t pid;                     /* of the process that made it */
     struct tn_graph *graphs;
+    struct tn_data *data;
+    tni_os_cond data_changed; /* broadcast when data was moved, or tasks that name it ended, */
+    uint32_t data_waits;      /* if so many threads wait for it */
     uint64_t added_count, ended_count; /* tasks */
     struct tni_shown *shown;           /* owned; NULL: no domain shows the scheduler */
     /* threads */
@@ -152,6 +165,8 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended);
  * @param task  its `running` is given back, once no task has it
  */
 void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns);
+/** End what tasks have, and tell who waits for their data. Under the lock. */
+void tni_finish_use(struct tn_sched *sched, struct tni_running *running, uint64_t now_ns);
 /** Take `running` from the task, and give it back, once no task has it. Under the lock. */
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
 /**
@@ -159,7 +174,8 @@ void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t 
  * @param status  replaced by TN_ERR_NO_MEMORY if its memory ran out for the last time
  * @return true: as its kind says now, which may be another than before
  */
-bool tni_finish_again(struct tn_sched *sched, struct tni_task *task, int *status);
+bool tni_finish_again(struct tn_sched *sched, struct tni_task *task,
+                      const struct tni_running *running, int *status);
 /** The status with which a task ends if its function returned `status`, which is not 0. */
 int tni_finish_status(const struct tni_task *task, int status);
 /** Call the trace function, and note the task. Not under the lock. */
@@ -221,6 +237,23 @@ void tni_places_wake(struct tn_sched *sched, uint64_t now_ns);
 int tni_place_of(struct tn_sched *sched, struct tn_pool *pool, struct tni_place **ret_place);
 /** End the threads of all places. Not under the lock. */
 void tni_places_end(struct tn_sched *sched);
+
+/* ---- data.c ------------------------------------------------------------------------------ */
+
+/** How the program knows a memory. */
+tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory);
+/**
+ * Move what a task needs. Not under the lock.
+ * @return 0, TN_TASK_OOM, or the error with which the task fails
+ */
+int tni_data_move(struct tn_sched *sched, struct tni_running *running);
+/** What is listed was moved, or failed: others may begin. Under the lock. */
+void tni_data_settle(struct tn_sched *sched, struct tni_running *running);
+/** Tell threads that wait for data that tasks have ended. Under the lock. */
+void tni_data_ended(struct tn_sched *sched);
+/** Write what a memory has, for an error: "; GPU 0 has 5 of 8 bytes in use: ...". */
+void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
+                      size_t size_bytes);
 
 /* ---- trace.c ----------------------------------------------------------------------------- */
 

@@ -21,6 +21,7 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended)
 {
     struct tn_sched *sched = graph->sched;
     sched->ended_count += ended;
+    tni_data_ended(sched);
     /* This release pairs with the acquire in tni_graph_has_ended(). */
     if (ended == 0 ||
         atomic_fetch_sub_explicit(&graph->tasks.unended, ended, memory_order_acq_rel) != ended)
@@ -33,6 +34,14 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended)
         }
 }
 
+void tni_finish_use(struct tn_sched *sched, struct tni_running *running, uint64_t now_ns)
+{
+    bool has_data = running->accesses != NULL;
+    tni_plan_end(&sched->plan, running, now_ns);
+    if (has_data)
+        tni_data_ended(sched);
+}
+
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)
 {
     struct tni_running *running = task->running;
@@ -42,7 +51,7 @@ void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t 
     if (running->kind != NULL)
         tni_kind_learn(running->kind, running->variant, now_ns - running->began_ns,
                        running->count);
-    tni_plan_end(&sched->plan, running, now_ns);
+    tni_finish_use(sched, running, now_ns);
     free(running);
 }
 
@@ -52,6 +61,7 @@ void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns)
     struct tni_chain ready = {0};
     uint32_t ended = 0;
     struct tni_slot_ref place = tni_running_place(task->running);
+    task->running->has_failed = status < 0;
     if (status < 0)
         tni_finish_failure(graph, task, status);
     if (place.pool != TNI_NO_SLOT.pool)
@@ -62,31 +72,47 @@ void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns)
     tni_finish_count(graph, ended);
 }
 
-/* Find as what the task runs again whose memory ran out. Under the lock. @return 0, an error */
-static int run_elsewhere(struct tn_sched *sched, struct tni_task *task)
+/* Whether the task reads data that it also writes: a second run would find other data. */
+static bool updates_data(const struct tni_task *task)
 {
-    char use[TNI_REQUEST_TEXT_BYTES];
+    for (const struct tni_access *a = task->accesses; a != NULL && a->data != NULL; a++)
+        if (a->mode == (TNI_READS | TNI_WRITES))
+            return true;
+    return false;
+}
+
+/* Find as what the task runs again whose memory ran out. Under the lock. @return 0, an error */
+static int run_elsewhere(struct tn_sched *sched, struct tni_task *task,
+                         const struct tni_running *running)
+{
+    char use[TNI_REQUEST_TEXT_BYTES], memory[TNI_FAILURE_BYTES] = "";
     const struct tn_kind *kind = task->kind;
+    /* Memory may run out while data is brought, before the function is called. */
+    bool has_run = task->accesses == NULL || running->has_run;
+    bool writes_inputs = has_run && (kind->writes_inputs || updates_data(task));
     struct tn_kind *again =
-        kind->writes_inputs ? NULL : tni_kind_again(&sched->plan, task->kind, task->variant);
-    const char *why = kind->writes_inputs
-                          ? ", and it does not run again, since it writes its inputs"
-                          : ", also when it ran alone";
+        writes_inputs ? NULL : tni_kind_again(&sched->plan, task->kind, task->variant);
+    const char *why = writes_inputs ? ", and it does not run again, since it writes its inputs"
+                                    : ", also when it ran alone";
     tni_request_print_use(&sched->plan.pools, &kind->signature->variants[task->variant].request,
                           use, sizeof use);
+    if (again == NULL && task->accesses != NULL && running->memory != TNI_HOST)
+        tni_memory_print(sched, running->memory, memory, sizeof memory);
     if (again == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "its memory ran out%s; in use: %s", why, use);
+        return tni_fail(TN_ERR_NO_MEMORY, "its memory ran out%s; in use: %s%s", why, use,
+                        memory);
     task->kind = again;
     task->attempt--; /* this run does not count */
     return 0;
 }
 
-bool tni_finish_again(struct tn_sched *sched, struct tni_task *task, int *status)
+bool tni_finish_again(struct tn_sched *sched, struct tni_task *task,
+                      const struct tni_running *running, int *status)
 {
     if (*status != TN_TASK_OOM)
         return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
     tni_sched_lock(sched);
-    *status = run_elsewhere(sched, task);
+    *status = run_elsewhere(sched, task, running);
     tni_sched_unlock(sched);
     return *status == 0;
 }

@@ -70,6 +70,81 @@ static int take_tasks(const struct tn_sched *sched, const tn_task_list *list,
     return 0;
 }
 
+/* ---- data of tasks ----------------------------------------------------------------------- */
+
+/* The accesses of the tasks of a list, as the plan takes them. */
+struct accesses {
+    struct tni_access *all; /* owned */
+    uint32_t *firsts;       /* owned; [count] */
+};
+
+static int check_access(const struct tn_sched *sched, const tn_access *access, uint64_t task)
+{
+    if (access->data == NULL)
+        return tni_fail(TN_ERR_INVALID, "an access of task %llu names no data",
+                        (unsigned long long)task);
+    if (access->data->sched != sched)
+        return tni_fail(TN_ERR_INVALID, "data of task %llu is not of this scheduler",
+                        (unsigned long long)task);
+    if (access->mode == 0 || (access->mode & ~(uint32_t)(TN_READ | TN_WRITE)) != 0 ||
+        access->reserved != 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "an access of task %llu has the mode %#x and reserved %u: a mode is "
+                        "TN_READ, TN_WRITE or both",
+                        (unsigned long long)task, access->mode, access->reserved);
+    return 0;
+}
+
+/* Copy the accesses of one task. @return how many, or an error */
+static int64_t copy_accesses(const struct tn_sched *sched, const tn_task_list *list,
+                             uint64_t task, struct tni_access *ret)
+{
+    uint64_t first = task == 0 ? 0 : list->access_ends[task - 1];
+    uint64_t end = list->access_ends[task];
+    for (uint64_t i = first; i < end; i++) {
+        const tn_access *given = &list->accesses[i];
+        int status = check_access(sched, given, task);
+        if (status != 0)
+            return status;
+        ret[i - first] = (struct tni_access){given->data->its, given->mode};
+        for (uint64_t j = first; j < i; j++)
+            if (list->accesses[j].data == given->data)
+                return tni_fail(TN_ERR_INVALID, "task %llu names data twice",
+                                (unsigned long long)task);
+    }
+    ret[end - first] = (struct tni_access){0};
+    return (int64_t)(end - first);
+}
+
+static int read_accesses(const struct tn_sched *sched, const tn_task_list *list,
+                         struct accesses *ret)
+{
+    uint64_t used = 0, before = 0;
+    for (uint64_t i = 0; i < list->count; before = list->access_ends[i++])
+        if (list->access_ends[i] < before || list->access_ends[i] > UINT32_MAX / 4)
+            return tni_fail(TN_ERR_INVALID, "access_ends of task %llu is %llu, after %llu",
+                            (unsigned long long)i, (unsigned long long)list->access_ends[i],
+                            (unsigned long long)before);
+    ret->all = malloc((before + list->count) * sizeof *ret->all);
+    ret->firsts = malloc(list->count * sizeof *ret->firsts);
+    if (ret->all == NULL || ret->firsts == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for the data of %llu tasks",
+                        (unsigned long long)list->count);
+    for (uint64_t i = 0; i < list->count; i++) {
+        int64_t count = copy_accesses(sched, list, i, ret->all + used);
+        if (count < 0)
+            return (int)count;
+        ret->firsts[i] = count == 0 ? UINT32_MAX : (uint32_t)used;
+        if (count == 0)
+            continue;
+        int status = tni_data_can_ever(&sched->plan, list->tasks[i].kind, ret->all + used);
+        if (status != 0)
+            return status;
+        used += (uint64_t)count + 1;
+    }
+    return 0;
+}
+
 /* Add a checked list. Under the lock. */
 static int add_tasks(struct tn_graph *graph, const tn_task_list *given,
                      struct tni_new_task *tasks, uint64_t *ret_first)
@@ -79,14 +154,21 @@ static int add_tasks(struct tn_graph *graph, const tn_task_list *given,
     struct tn_sched *sched = graph->sched;
     if (atomic_load_explicit(&graph->tasks.is_cancelled, memory_order_relaxed))
         return tni_fail(TN_ERR_CLOSED, "the graph was cancelled");
+    struct accesses accesses = {0};
     int status = take_tasks(sched, given, tasks);
-    if (status != 0)
-        return status;
+    if (status == 0 && given->access_ends != NULL && given->count > 0)
+        status = read_accesses(sched, given, &accesses);
     const struct tni_task_list list = {.count = (uint32_t)given->count,
                                        .tasks = tasks,
                                        .input_ends = given->input_ends,
-                                       .inputs = given->inputs};
-    status = tni_graph_add(&sched->plan, &graph->tasks, &list, &ready, &added);
+                                       .inputs = given->inputs,
+                                       .accesses = accesses.all,
+                                       .access_firsts = accesses.firsts};
+    if (status == 0)
+        status = tni_graph_add(&sched->plan, &graph->tasks, &list, &ready, &added);
+    if (status != 0)
+        free(accesses.all);
+    free(accesses.firsts);
     if (status != 0)
         return status;
     sched->added_count += list.count;
@@ -119,6 +201,9 @@ int tn_graph_add(tn_graph *graph, const tn_task_list *list, uint64_t *ret_first)
     if (l.count > 0 && l.input_ends != NULL && l.input_ends[l.count - 1] > 0 &&
         l.inputs == NULL)
         return tni_fail_null("tn_task_list.inputs");
+    if (l.count > 0 && l.access_ends != NULL && l.access_ends[l.count - 1] > 0 &&
+        l.accesses == NULL)
+        return tni_fail_null("tn_task_list.accesses");
     struct tni_new_task *tasks = malloc((l.count + 1) * sizeof *tasks);
     if (tasks == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for %llu tasks",

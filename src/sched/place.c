@@ -119,7 +119,7 @@ static void end_task(struct tni_place *place, struct tni_task *task, int status)
 {
     struct tn_sched *sched = place->worker.sched;
     uint64_t now_ns = tni_os_now_ns();
-    bool is_again = status > 0 && tni_finish_again(sched, task, &status);
+    bool is_again = status > 0 && tni_finish_again(sched, task, task->running, &status);
     if (!is_again && status != 0)
         status = tni_finish_status(task, status);
     if (!is_again)

@@ -56,6 +56,8 @@ static int init_sched(struct tn_sched *sched)
     const struct tni_plan_options plan = {.resources = sched->options.resources,
                                           .cpu_count = tni_os_cpu_count(),
                                           .order = sched->options.order,
+                                          .memories = sched->options.memories,
+                                          .links = sched->options.links,
                                           .skips = sched->options.skips,
                                           .skew = sched->options.skew};
     sched->pid = tni_os_pid();
@@ -67,8 +69,13 @@ static int init_sched(struct tn_sched *sched)
     if (status == 0 && sched->options.domain != NULL)
         status = begin_show(sched);
     if (status == 0)
+        status = tni_os_cond_init(&sched->data_changed);
+    bool has_cond = status == 0;
+    if (status == 0)
         status = tni_os_mutex_init(&sched->lock);
     if (status != 0) {
+        if (has_cond)
+            tni_os_cond_fini(&sched->data_changed);
         tni_show_end(sched->shown, true);
         tni_trace_free(sched->trace, true);
         tni_plan_fini(&sched->plan);
@@ -78,6 +85,7 @@ static int init_sched(struct tn_sched *sched)
     uint64_t most = (pools[TNI_CPU].total + pools[TNI_THREADS].total) / TNI_UNIT;
     sched->thread_most = (uint32_t)TNI_MIN(most, UINT32_MAX);
     sched->options.resources = sched->options.name = NULL;
+    sched->options.memories = sched->options.links = NULL;
     return 0;
 }
 
@@ -108,10 +116,14 @@ tn_sched *tn_sched_close(tn_sched *sched)
         return NULL;
     while (sched->graphs != NULL)
         tn_graph_close(sched->graphs);
+    while (sched->data != NULL)
+        tn_data_close(sched->data);
     tni_places_end(sched);
     tni_crew_end(sched);
-    if (sched->pid == tni_os_pid())
+    if (sched->pid == tni_os_pid()) {
+        tni_os_cond_fini(&sched->data_changed);
         tni_os_mutex_fini(&sched->lock);
+    }
     for (uint32_t i = 0; i < sched->event_count; i++)
         free(sched->events[i].running);
     free(sched->events);

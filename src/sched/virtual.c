@@ -77,9 +77,28 @@ static int begin_tasks(struct tn_sched *sched)
         uint64_t run_ns = tni_task_time(task, running->variant);
         task->attempt = 1;
         uint64_t rest_ns = TNI_FOREVER - 1 - sched->virtual_ns; /* time does not wrap */
+        running->has_run = true;
+        if (running->moves != NULL) { /* its time begins when its data is there */
+            push_event(sched, (struct tni_event){sched->virtual_ns +
+                                                     TNI_MIN(running->move_ns, rest_ns),
+                                                 task, running, true});
+            continue;
+        }
         push_event(sched, (struct tni_event){sched->virtual_ns + TNI_MIN(run_ns, rest_ns), task,
-                                             running});
+                                             running, false});
     }
+}
+
+/* The data of a task has come: the task runs. */
+static void begin_after_move(struct tn_sched *sched, struct tni_event event)
+{
+    for (struct tni_copy *copy = event.running->moves; copy != NULL; copy = copy->next_move)
+        copy->is_moved = true;
+    tni_data_settle(sched, event.running);
+    uint64_t run_ns = tni_task_time(event.task, event.running->variant);
+    event.ends_ns += TNI_MIN(run_ns, TNI_FOREVER - 1 - event.ends_ns);
+    event.is_move = false;
+    push_event(sched, event);
 }
 
 static void end_task(struct tn_sched *sched)
@@ -88,8 +107,12 @@ static void end_task(struct tn_sched *sched)
     uint32_t ended = 0;
     struct tni_event event = pop_event(sched);
     sched->virtual_ns = event.ends_ns;
+    if (event.is_move) {
+        begin_after_move(sched, event);
+        return;
+    }
     tni_finish_trace(sched, event.task, event.running, 0, event.ends_ns);
-    tni_plan_end(&sched->plan, event.running, event.ends_ns);
+    tni_finish_use(sched, event.running, event.ends_ns);
     if (tni_running_place(event.running).pool != TNI_NO_SLOT.pool)
         tni_task_made_on(event.task, tni_running_place(event.running));
     tni_task_end(event.task, 0, &ready, &ended);

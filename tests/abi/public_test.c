@@ -350,7 +350,7 @@ TN_TEST(tn_task_event_stays_as_it_is)
 
 TN_TEST(tn_sched_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_options), 112);
+    assert_int_equal(sizeof(tn_sched_options), 128);
     PIN(tn_sched_options, struct_size, 0);
     PIN(tn_sched_options, resources, 8);
     PIN(tn_sched_options, flags, 16);
@@ -367,6 +367,48 @@ TN_TEST(tn_sched_options_stays_as_it_is)
     PIN(tn_sched_options, release_context, 88);
     PIN(tn_sched_options, domain, 96);
     PIN(tn_sched_options, name, 104);
+    PIN(tn_sched_options, memories, 112);
+    PIN(tn_sched_options, links, 120);
+}
+
+TN_TEST(tn_memory_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_memory), 16);
+    PIN(tn_memory, resource, 0);
+    PIN(tn_memory, slot, 8);
+    PIN(tn_memory, reserved, 12);
+}
+
+TN_TEST(tn_memory_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_memory_info), 48);
+    PIN(tn_memory_info, struct_size, 0);
+    PIN(tn_memory_info, capacity, 8);
+    PIN(tn_memory_info, used, 16);
+    PIN(tn_memory_info, idle, 24);
+    PIN(tn_memory_info, evictions, 32);
+    PIN(tn_memory_info, arrived, 40);
+}
+
+TN_TEST(tn_access_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_access), 16);
+    PIN(tn_access, data, 0);
+    PIN(tn_access, mode, 8);
+    PIN(tn_access, reserved, 12);
+}
+
+TN_TEST(tn_data_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_data_options), 56);
+    PIN(tn_data_options, struct_size, 0);
+    PIN(tn_data_options, name, 8);
+    PIN(tn_data_options, bytes, 16);
+    PIN(tn_data_options, flags, 24);
+    PIN(tn_data_options, reserved, 28);
+    PIN(tn_data_options, copy, 32);
+    PIN(tn_data_options, drop, 40);
+    PIN(tn_data_options, context, 48);
 }
 
 TN_TEST(tn_resource_info_stays_as_it_is)
@@ -395,13 +437,14 @@ TN_TEST(tn_sched_info_stays_as_it_is)
 
 TN_TEST(tn_task_call_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_task_call), 40);
+    assert_int_equal(sizeof(tn_task_call), 48);
     PIN(tn_task_call, graph, 0);
     PIN(tn_task_call, task, 8);
     PIN(tn_task_call, context, 16);
     PIN(tn_task_call, attempt, 24);
     PIN(tn_task_call, variant, 28);
     PIN(tn_task_call, job, 32);
+    PIN(tn_task_call, memory, 40);
 }
 
 TN_TEST(tn_variant_stays_as_it_is)
@@ -440,13 +483,15 @@ TN_TEST(tn_task_stays_as_it_is)
 
 TN_TEST(tn_task_list_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_task_list), 48);
+    assert_int_equal(sizeof(tn_task_list), 64);
     PIN(tn_task_list, struct_size, 0);
     PIN(tn_task_list, tasks, 8);
     PIN(tn_task_list, count, 16);
     PIN(tn_task_list, input_ends, 24);
     PIN(tn_task_list, inputs, 32);
     PIN(tn_task_list, names, 40);
+    PIN(tn_task_list, access_ends, 48);
+    PIN(tn_task_list, accesses, 56);
 }
 
 TN_TEST(tn_graph_info_stays_as_it_is)

@@ -15,7 +15,7 @@
 enum { LONG_MS = 20000, SHORT_MS = 2 };
 
 static tn_sched *sched;
-static tn_kind *kind, *pending;
+static tn_kind *kind, *pending, *on_gpu;
 static tn_graph *graph;
 
 static tn_deadline soon(void) { return tnt_deadline(LONG_MS); }
@@ -49,7 +49,7 @@ static int create_with(uint32_t flags, tn_sched **ret_sched)
 {
     return tn_sched_create(TN_OPTIONS(tn_sched_options,
                                       .resources = "CPU=2 MEM=16 GPU=((0,1),(2))",
-                                      .flags = flags),
+                                      .memories = "GPU=1000", .flags = flags),
                            ret_sched);
 }
 static void make_with(uint32_t flags)
@@ -57,6 +57,7 @@ static void make_with(uint32_t flags)
     TN_CHECK_OK(create_with(flags, &sched));
     TN_CHECK_OK(make_kind(sched, do_nothing, "CPU=1", &kind));
     TN_CHECK_OK(make_kind(sched, pend, "CPU=0 GPU=2", &pending));
+    TN_CHECK_OK(make_kind(sched, do_nothing, "CPU=0 GPU=1", &on_gpu));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 }
 static void make(void) { make_with(0); }
@@ -174,6 +175,70 @@ static int create_kind(void)
 }
 /* What kinds with the same requests share is kept for the next kind. */
 FAULTS(tn_kind_create, .keeps_memory = true, .before = make, .undo = end, .call = create_kind)
+
+/* ---- data -------------------------------------------------------------------------------- */
+
+static tn_data *data;
+static void *on_card;
+static int copy_data(void *context, const tn_memory *from, const tn_memory *to)
+{
+    (void)context, (void)from;
+    if (to->resource != NULL && on_card == NULL)
+        on_card = malloc(1);
+    return to->resource == NULL || on_card != NULL ? 0 : TN_ERR_NO_MEMORY;
+}
+static void drop_data(void *context, const tn_memory *memory)
+{
+    (void)context;
+    if (memory->resource != NULL)
+        free(on_card);
+    on_card = NULL;
+}
+static int create_data(tn_data **ret_data)
+{
+    return tn_data_create(sched,
+                          TN_OPTIONS(tn_data_options, .bytes = 1, .flags = TN_DATA_ON_HOST,
+                                     .copy = copy_data, .drop = drop_data),
+                          ret_data);
+}
+static int create_out_data(void) { return create_data(FAULTS_OUT(tn_data *)); }
+static void close_out_data(void) { tn_data_close(*FAULTS_OUT(tn_data *)); }
+static void make_data(void)
+{
+    make();
+    TN_CHECK_OK(create_data(&data));
+}
+static int fetch_data(void) { return tn_data_fetch(data, TN_NOW); }
+static int close_data(void) { return data = tn_data_close(data), 0; }
+static int get_memory(void)
+{
+    tn_memory_info info = {.struct_size = sizeof info};
+    return tn_memory_get_info(sched, &(tn_memory){.resource = "GPU", .slot = 1}, &info);
+}
+static int add_with_data(void)
+{
+    const tn_task with_data = {.kind = on_gpu};
+    const tn_access access = {.data = data, .mode = TN_READ};
+    const uint64_t access_end = 1;
+    return tn_graph_add(graph,
+                        TN_OPTIONS(tn_task_list, .tasks = &with_data, .count = 1,
+                                   .access_ends = &access_end, .accesses = &access),
+                        FAULTS_OUT(uint64_t));
+}
+static void wait_and_end_data(void)
+{
+    (void)!tn_graph_wait(graph, soon()); /* the copy may have failed */
+    end();
+}
+FAULTS(tn_data_create, WITH_SCHED, .call = create_out_data, .undo = close_out_data)
+FAULTS(tn_data_fetch, .has_no_calls = true, .before = make_data, .call = fetch_data,
+       .undo = end)
+FAULTS(tn_data_close, .never_fails = true, .has_no_calls = true, .before = make_data,
+       .call = close_data, .undo = end)
+FAULTS(tn_memory_get_info, WITH_SCHED, .has_no_calls = true, .call = get_memory)
+FAULTS_WHEN(tn_graph_add, with_data, .keeps_memory = true, .prepare = have_threads,
+            .before = make_data, .measure = tasks, .call = add_with_data,
+            .undo = wait_and_end_data)
 
 /* ---- graphs ------------------------------------------------------------------------------ */
 

@@ -61,6 +61,18 @@ static tn_pool_result result = {.struct_size = sizeof result};
 /* For the third: a scheduler with a task that pends, and so with a thread. */
 static tn_sched *sched;
 static tn_graph *graph;
+static tn_data *data;
+static const tn_memory host;
+static int copy_data(void *context, const tn_memory *from, const tn_memory *to)
+{
+    return (void)context, (void)from, (void)to, 0;
+}
+static void drop_data(void *context, const tn_memory *memory) { (void)context, (void)memory; }
+static const tn_data_options of_data = {.struct_size = sizeof of_data,
+                                        .bytes = 1,
+                                        .flags = TN_DATA_ON_HOST,
+                                        .copy = copy_data,
+                                        .drop = drop_data};
 static int pend(const tn_task_call *call) { return (void)call, TN_TASK_PENDING; }
 static const tn_variant variant = {.run = pend};
 static const tn_kind_options kind_options = {
@@ -316,6 +328,11 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_sched_create, 0, tn_sched_create(NULL, OUT(tn_sched *)))                              \
     X(tn_sched_get_info, TN_ERR_FORKED, tn_sched_get_info(sched, OUT_STRUCT(tn_sched_info)))   \
     X(tn_sched_write_trace, TN_ERR_FORKED, tn_sched_write_trace(sched, 1))                     \
+    X(tn_data_create, TN_ERR_FORKED, tn_data_create(sched, &of_data, OUT(tn_data *)))          \
+    X(tn_data_fetch, TN_ERR_FORKED, tn_data_fetch(data, TN_NOW))                               \
+    X(tn_data_close, 0, DO(tn_data_close(data)))                                               \
+    X(tn_memory_get_info, TN_ERR_FORKED,                                                       \
+      tn_memory_get_info(sched, &host, OUT_STRUCT(tn_memory_info)))                            \
     X(tn_sched_close, 0, DO(tn_sched_close(sched)))                                            \
     X(tn_kind_create, TN_ERR_FORKED, tn_kind_create(sched, &kind_options, OUT(tn_kind *)))     \
     X(tn_graph_create, TN_ERR_FORKED, tn_graph_create(sched, OUT(tn_graph *)))                 \
@@ -586,6 +603,7 @@ TN_TEST(no_first_call_of_a_copied_process_uses_its_parents_scheduler)
     TN_CHECK_OK(tn_sched_create(NULL, &sched));
     TN_CHECK_OK(tn_kind_create(sched, &kind_options, &task.kind));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
+    TN_CHECK_OK(tn_data_create(sched, &of_data, &data));
     TN_CHECK_OK(tn_graph_add(graph, &tasks, NULL));
     for (uint32_t i = 0; i < TNI_COUNT(on_a_scheduler); i++)
         call_in_a_copy(&on_a_scheduler[i]);

@@ -116,7 +116,7 @@ TN_TEST(a_task_of_cpus_whose_memory_ran_out_runs_with_all_of_them)
     tn_sched_close(sched);
 }
 
-static tn_kind *add_both(tn_sched *sched)
+static tn_kind *add_both(void)
 {
     tn_kind *kind;
     const tn_variant variants[] = {{.run = run_out, .request = "CPU=0 GPU=1"},
@@ -134,7 +134,7 @@ TN_TEST(a_task_runs_as_another_variant_if_its_memory_runs_out_alone)
     struct seen seen = {.failures = 2};
     sched = open_releasing("CPU=2 GPU=((0,1),(2,3))");
     tn_graph *graph = open_graph(sched);
-    add_task(graph, (tn_task){.kind = add_both(sched), .context = &seen}, NULL, 0);
+    add_task(graph, (tn_task){.kind = add_both(), .context = &seen}, NULL, 0);
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
     const uint32_t variants[] = {0, 0, 1}, slots[] = {1, 1, 0};
     assert_int_equal(seen.runs, 3);
@@ -150,7 +150,7 @@ TN_TEST(a_task_whose_memory_always_runs_out_says_what_is_in_use)
     struct seen seen = {.failures = 99}, other = {.failures = 0};
     sched = open_releasing("CPU=2 GPU=((0,1),(2,3))");
     tn_graph *graph = open_graph(sched);
-    add_task(graph, (tn_task){.kind = add_both(sched), .context = &seen}, NULL, 0);
+    add_task(graph, (tn_task){.kind = add_both(), .context = &seen}, NULL, 0);
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
     check_sentence("task 0 (both): its memory ran out, also when it ran alone");
     assert_int_equal(seen.runs, 3);

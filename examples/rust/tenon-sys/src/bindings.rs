@@ -1151,6 +1151,8 @@ pub struct tn_sched_options {
     pub release_context: *mut ::std::os::raw::c_void,
     pub domain: *mut tn_domain,
     pub name: *const ::std::os::raw::c_char,
+    pub memories: *const ::std::os::raw::c_char,
+    pub links: *const ::std::os::raw::c_char,
 }
 impl Default for tn_sched_options {
     fn default() -> Self {
@@ -1212,6 +1214,22 @@ pub const TN_TASK_OOM: _bindgen_ty_29 = 3;
 pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct tn_memory {
+    pub resource: *const ::std::os::raw::c_char,
+    pub slot: u32,
+    pub reserved: u32,
+}
+impl Default for tn_memory {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct tn_task_call {
     pub graph: *mut tn_graph,
     pub task: u64,
@@ -1219,6 +1237,7 @@ pub struct tn_task_call {
     pub attempt: u32,
     pub variant: u32,
     pub job: *mut tn_message,
+    pub memory: *const tn_memory,
 }
 impl Default for tn_task_call {
     fn default() -> Self {
@@ -1289,6 +1308,74 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct tn_data {
+    _unused: [u8; 0],
+}
+pub type tn_data_copy_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        context: *mut ::std::os::raw::c_void,
+        from: *const tn_memory,
+        to: *const tn_memory,
+    ) -> ::std::os::raw::c_int,
+>;
+pub type tn_data_drop_fn = ::std::option::Option<
+    unsafe extern "C" fn(context: *mut ::std::os::raw::c_void, memory: *const tn_memory),
+>;
+pub const TN_DATA_ON_HOST: _bindgen_ty_32 = 1;
+pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_data_options {
+    pub struct_size: size_t,
+    pub name: *const ::std::os::raw::c_char,
+    pub bytes: u64,
+    pub flags: u32,
+    pub reserved: u32,
+    pub copy: tn_data_copy_fn,
+    pub drop: tn_data_drop_fn,
+    pub context: *mut ::std::os::raw::c_void,
+}
+impl Default for tn_data_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_data_create(
+        sched: *mut tn_sched,
+        options: *const tn_data_options,
+        ret_data: *mut *mut tn_data,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_data_fetch(data: *mut tn_data, deadline: tn_deadline) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_data_close(data: *mut tn_data) -> *mut tn_data;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_memory_info {
+    pub struct_size: size_t,
+    pub capacity: u64,
+    pub used: u64,
+    pub idle: u64,
+    pub evictions: u64,
+    pub arrived: u64,
+}
+extern "C" {
+    pub fn tn_memory_get_info(
+        sched: *mut tn_sched,
+        memory: *const tn_memory,
+        ret_info: *mut tn_memory_info,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct tn_task {
     pub kind: *mut tn_kind,
     pub context: *mut ::std::os::raw::c_void,
@@ -1308,6 +1395,25 @@ impl Default for tn_task {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct tn_access {
+    pub data: *mut tn_data,
+    pub mode: u32,
+    pub reserved: u32,
+}
+impl Default for tn_access {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const TN_READ: _bindgen_ty_33 = 1;
+pub const TN_WRITE: _bindgen_ty_33 = 2;
+pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct tn_task_list {
     pub struct_size: size_t,
     pub tasks: *const tn_task,
@@ -1315,6 +1421,8 @@ pub struct tn_task_list {
     pub input_ends: *const u64,
     pub inputs: *const u64,
     pub names: *const *const ::std::os::raw::c_char,
+    pub access_ends: *const u64,
+    pub accesses: *const tn_access,
 }
 impl Default for tn_task_list {
     fn default() -> Self {
@@ -1722,11 +1830,11 @@ extern "C" {
         context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STRATEGY_DEFAULT: _bindgen_ty_32 = 0;
-pub const TN_STRATEGY_ARENA: _bindgen_ty_32 = 1;
-pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_32 = 2;
-pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_32 = 3;
-pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_STRATEGY_DEFAULT: _bindgen_ty_34 = 0;
+pub const TN_STRATEGY_ARENA: _bindgen_ty_34 = 1;
+pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_34 = 2;
+pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_34 = 3;
+pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
 }
@@ -1776,9 +1884,9 @@ extern "C" {
 extern "C" {
     pub fn tn_arena_close(arena: *mut tn_arena) -> *mut tn_arena;
 }
-pub const TN_STORAGE_VERSION: _bindgen_ty_33 = 1;
-pub const TN_STORAGE_HOLDERS: _bindgen_ty_33 = 64;
-pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
+pub const TN_STORAGE_VERSION: _bindgen_ty_35 = 1;
+pub const TN_STORAGE_HOLDERS: _bindgen_ty_35 = 64;
+pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_storage_header {
@@ -1816,8 +1924,8 @@ impl Default for tn_storage_header {
         }
     }
 }
-pub const TN_SEND_READ_ONLY: _bindgen_ty_34 = 1;
-pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
+pub const TN_SEND_READ_ONLY: _bindgen_ty_36 = 1;
+pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_send(
         tensor: *mut tn_tensor,
@@ -1898,8 +2006,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_35 = 1;
-pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_37 = 1;
+pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,

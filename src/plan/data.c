@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data: which copies a task needs, where, and what has to leave for them.
+ *
+ * Nouns: data, copy, memory, link, access (data.h).
+ *
+ * I1  The used bytes of a memory are those of its copies that have room: in each state but
+ *     NONE and GOING. They are never more than its capacity.
+ * I2  A copy with pins is neither evicted nor dropped. A copy without pins is idle, and in the
+ *     ring of its memory.
+ * I3  While a task that writes data runs, no other task runs with it, and nothing moves it.
+ * I4  Data that was written has a valid copy, or one that is COMING from it: the last valid
+ *     copy is evicted only after the host has it.
+ *
+ * The room above moves data, without its lock, between tni_data_begin() and tni_data_moved().
+ */
+#include <stdlib.h>
+
+#include "plan/parse.h"
+#include "plan/plan.h"
+
+/* ---- memories ---------------------------------------------------------------------------- */
+
+/* A card is an innermost group of slots; without inner groups, each slot is one. */
+static bool is_card(const struct tni_pool *pool, uint32_t group)
+{
+    return pool->groups[group].end == group + 1 && pool->group_count > 1;
+}
+
+static int add_memory(struct tni_memories *memories, struct tni_pool *pool, uint32_t first,
+                      uint32_t count, uint64_t capacity)
+{
+    if (memories->count == TNI_MEMORIES)
+        return tni_fail(TN_ERR_INVALID, "there are more than %d memories", TNI_MEMORIES - 1);
+    struct tni_memory *memory = &memories->all[memories->count++];
+    *memory =
+        (struct tni_memory){.pool = pool, .first = first, .count = count, .capacity = capacity};
+    memory->oldest.prev = memory->oldest.next = &memory->oldest;
+    return 0;
+}
+
+static int add_cards(struct tni_memories *memories, struct tni_pool *pool, uint64_t capacity)
+{
+    int status = 0;
+    for (uint32_t i = 0; i < memories->count; i++)
+        if (memories->all[i].pool == pool)
+            return tni_fail(TN_ERR_INVALID, "memories names %s twice", pool->name);
+    for (uint32_t i = 0; pool->group_count == 1 && i < pool->slot_count && status == 0; i++)
+        status = add_memory(memories, pool, i, 1, capacity);
+    for (uint32_t g = 0; g < pool->group_count && status == 0; g++)
+        if (is_card(pool, g))
+            status = add_memory(memories, pool, pool->groups[g].first, pool->groups[g].count,
+                                capacity);
+    /* A slot beside inner groups is in none of them. */
+    for (uint32_t i = 0; pool->group_count > 1 && i < pool->slot_count; i++)
+        if (!is_card(pool, pool->slots[i].group))
+            return tni_fail(TN_ERR_INVALID,
+                            "memories names %s, of which slot %u lies beside groups: it is not "
+                            "known which card it is",
+                            pool->name, pool->slots[i].id);
+    return status;
+}
+
+static int read_capacities(struct tni_memories *memories, struct tni_pools *pools,
+                           const char *text)
+{
+    struct tni_word word;
+    int status = 0;
+    while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
+        uint32_t at = tni_pools_find(pools, word.name, (size_t)word.name_len);
+        uint64_t amount = 0;
+        if (at == UINT32_MAX || !pools->pools[at].has_slots)
+            return tni_fail(TN_ERR_INVALID, "memories names %.*s, which has no slots",
+                            word.name_len, word.name);
+        status = tni_word_amount(&word, &amount);
+        if (status == 0)
+            status = add_cards(memories, &pools->pools[at], amount / TNI_UNIT);
+        if (status != 0)
+            return status;
+    }
+    return status;
+}
+
+static int read_links(struct tni_memories *memories, const char *text)
+{
+    static const char *const names[TNI_LINKS] = {
+        [TNI_LINK_HOST] = "HOST", [TNI_LINK_PEER] = "PEER"};
+    struct tni_word word;
+    int status = 0;
+    while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
+        uint32_t link = 0;
+        uint64_t amount = 0;
+        while (link < TNI_LINKS && (strlen(names[link]) != (size_t)word.name_len ||
+                                    memcmp(names[link], word.name, (size_t)word.name_len) != 0))
+            link++;
+        if (link == TNI_LINKS)
+            return tni_fail(TN_ERR_INVALID, "links names %.*s: there are HOST and PEER",
+                            word.name_len, word.name);
+        if ((status = tni_word_amount(&word, &amount)) != 0)
+            return status;
+        if (amount == 0)
+            return tni_fail(TN_ERR_INVALID, "links: %s=0, but bytes a second are more",
+                            names[link]);
+        memories->ns_per_byte[link] = 1e9 * TNI_UNIT / (double)amount;
+        memories->is_measured[link] = true;
+    }
+    return status;
+}
+
+int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
+                      const char *capacities, const char *links)
+{
+    *memories = (struct tni_memories){.all = calloc(TNI_MEMORIES, sizeof *memories->all)};
+    if (memories->all == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a scheduler");
+    for (uint32_t i = 0; i < TNI_LINKS; i++)
+        memories->ns_per_byte[i] = 0.1; /* 10 GB/s, until it is known */
+    int status = add_memory(memories, NULL, 0, 0, UINT64_MAX);
+    if (status == 0)
+        status = read_capacities(memories, pools, capacities);
+    if (status == 0)
+        status = read_links(memories, links);
+    if (status != 0)
+        tni_memories_fini(memories);
+    return status;
+}
+
+void tni_memories_fini(struct tni_memories *memories)
+{
+    free(memories->all);
+    memories->all = NULL;
+    memories->count = 0;
+}
+
+const struct tni_pool *tni_memories_pool(const struct tni_memories *memories,
+                                         const struct tni_pools *pools,
+                                         const struct tni_request *request)
+{
+    for (uint32_t i = 0; i < request->count; i++)
+        for (uint32_t m = 1; m < memories->count; m++)
+            if (memories->all[m].pool == &pools->pools[request->needs[i].pool])
+                return memories->all[m].pool;
+    return NULL;
+}
+
+void tni_link_learn(struct tni_memories *memories, uint32_t link, uint64_t bytes,
+                    uint64_t took_ns)
+{
+    enum { WEIGHT = 8, LEAST_BYTES = 1 << 16 }; /* less tells of the call, not of the link */
+    double sample = (double)TNI_MAX(took_ns, 1) / (double)TNI_MAX(bytes, 1);
+    if (bytes < LEAST_BYTES)
+        return;
+    double *mean = &memories->ns_per_byte[link];
+    *mean = memories->is_measured[link] ? (*mean * (WEIGHT - 1) + sample) / WEIGHT : sample;
+    memories->is_measured[link] = true;
+}
+
+/* ---- data -------------------------------------------------------------------------------- */
+
+static struct tni_memory *memory_of(struct tni_plan *plan, const struct tni_copy *copy)
+{
+    return &plan->memories.all[copy->memory];
+}
+
+static void add_idle(struct tni_plan *plan, struct tni_copy *copy)
+{
+    struct tni_memory *memory = memory_of(plan, copy);
+    copy->next = &memory->oldest;
+    copy->prev = memory->oldest.prev;
+    copy->prev->next = copy->next->prev = copy;
+    memory->idle += copy->data->bytes;
+}
+
+static void remove_idle(struct tni_plan *plan, struct tni_copy *copy)
+{
+    copy->prev->next = copy->next;
+    copy->next->prev = copy->prev;
+    copy->prev = copy->next = NULL;
+    memory_of(plan, copy)->idle -= copy->data->bytes;
+}
+
+static bool has_room(const struct tni_copy *copy)
+{
+    return copy->state == TNI_COPY_STALE || copy->state == TNI_COPY_VALID;
+}
+
+static bool is_in_transit(const struct tni_copy *copy)
+{
+    return copy->state == TNI_COPY_COMING || copy->state == TNI_COPY_GOING;
+}
+
+static bool is_moving(const struct tni_plan *plan, const struct tni_data *data)
+{
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (is_in_transit(&data->copies[m]))
+            return true;
+    return false;
+}
+
+static void pin(struct tni_plan *plan, struct tni_copy *copy)
+{
+    if (copy->pins++ == 0 && has_room(copy))
+        remove_idle(plan, copy);
+}
+
+static void unpin(struct tni_plan *plan, struct tni_copy *copy)
+{
+    if (--copy->pins == 0 && has_room(copy))
+        add_idle(plan, copy);
+}
+
+/* No copy of data that is written is idle: it is neither evicted nor written back. */
+static void pin_others(struct tni_plan *plan, const struct tni_copy *its)
+{
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (m != its->memory && has_room(&its->data->copies[m]))
+            pin(plan, &its->data->copies[m]);
+}
+
+static void unpin_others(struct tni_plan *plan, const struct tni_copy *its)
+{
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (m != its->memory && has_room(&its->data->copies[m]))
+            unpin(plan, &its->data->copies[m]);
+}
+
+struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, bool is_kept)
+{
+    uint32_t count = plan->memories.count;
+    struct tni_data *data = calloc(1, sizeof *data + count * sizeof data->copies[0]);
+    if (data == NULL)
+        return NULL;
+    data->bytes = bytes;
+    for (uint32_t m = 0; m < count; m++)
+        data->copies[m] = (struct tni_copy){.data = data, .memory = (uint8_t)m};
+    if (is_kept) {
+        struct tni_copy *copy = &data->copies[TNI_HOST];
+        copy->is_kept = true;
+        copy->state = TNI_COPY_VALID;
+        memory_of(plan, copy)->used += bytes;
+        add_idle(plan, copy);
+    }
+    return data;
+}
+
+bool tni_data_is_quiet(const struct tni_plan *plan, const struct tni_data *data)
+{
+    /* This acquire pairs with the release in end_one(). */
+    if (atomic_load_explicit(&data->uses, memory_order_acquire) != 0 || is_moving(plan, data))
+        return false;
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (data->copies[m].pins > 0)
+            return false;
+    return true;
+}
+
+uint64_t tni_data_end_use(struct tni_plan *plan, struct tni_data *data)
+{
+    uint64_t held = 0;
+    for (uint32_t m = 0; m < plan->memories.count; m++) {
+        struct tni_copy *copy = &data->copies[m];
+        if (has_room(copy))
+            pin(plan, copy);
+        if (has_room(copy) && !copy->is_kept)
+            held |= UINT64_C(1) << m;
+    }
+    return held;
+}
+
+void tni_data_free(struct tni_plan *plan, struct tni_data *data)
+{
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (has_room(&data->copies[m]))
+            plan->memories.all[m].used -= data->bytes;
+    free(data);
+}
+
+/* ---- whether a task can begin ------------------------------------------------------------ */
+
+/* The valid copy that is brought to a memory in the least time; NULL: none is valid. */
+static struct tni_copy *find_source(const struct tni_plan *plan, struct tni_data *data,
+                                    uint32_t to)
+{
+    struct tni_copy *best = NULL;
+    const double *ns = plan->memories.ns_per_byte;
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (data->copies[m].state == TNI_COPY_VALID &&
+            (best == NULL ||
+             ns[tni_link_between(m, to)] < ns[tni_link_between(best->memory, to)]))
+            best = &data->copies[m];
+    return best;
+}
+
+uint64_t tni_data_cost_ns(const struct tni_plan *plan, const struct tni_access *accesses,
+                          uint32_t memory)
+{
+    double cost = 0;
+    for (const struct tni_access *a = accesses; a->data != NULL; a++) {
+        if ((a->mode & TNI_READS) == 0 || a->data->copies[memory].state == TNI_COPY_VALID)
+            continue;
+        const struct tni_copy *source = find_source(plan, a->data, memory);
+        if (source != NULL)
+            cost += (double)a->data->bytes *
+                    plan->memories.ns_per_byte[tni_link_between(source->memory, memory)];
+    }
+    return (uint64_t)cost;
+}
+
+int tni_data_can_ever(const struct tni_plan *plan, const struct tn_kind *kind,
+                      const struct tni_access *accesses)
+{
+    uint64_t bytes = 0, most = 0;
+    if (kind->signature->place != NULL)
+        return tni_fail(TN_ERR_INVALID, "%.40s: tasks of a pool have no data", kind->name);
+    for (const struct tni_access *a = accesses; a->data != NULL; a++)
+        bytes += a->data->bytes;
+    for (uint32_t v = 0; v < kind->signature->variant_count; v++) {
+        const struct tni_request *request = &kind->signature->variants[v].request;
+        const struct tni_pool *pool = tni_memories_pool(&plan->memories, &plan->pools, request);
+        uint64_t slots = 0, fits = 0;
+        for (uint32_t i = 0; i < request->count; i++)
+            if (&plan->pools.pools[request->needs[i].pool] == pool)
+                slots = TNI_MAX(request->needs[i].amount / TNI_UNIT, 1);
+        for (uint32_t m = 0; m < plan->memories.count; m++)
+            if (plan->memories.all[m].pool == pool &&
+                (m == 0 || plan->memories.all[m].count >= slots))
+                fits = TNI_MAX(fits, plan->memories.all[m].capacity);
+        if (fits == 0)
+            return tni_fail(TN_ERR_INVALID,
+                            "%.40s: tasks with data request %llu slots of %s, of which no card "
+                            "has so many",
+                            kind->name, (unsigned long long)slots, pool->name);
+        most = TNI_MAX(most, fits);
+    }
+    return bytes <= most
+               ? 0
+               : tni_fail(TN_ERR_INVALID,
+                          "%.40s: a task has %llu bytes of data, and the largest memory that "
+                          "it may have them in %llu",
+                          kind->name, (unsigned long long)bytes, (unsigned long long)most);
+}
+
+bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *accesses,
+                        uint32_t memory)
+{
+    const struct tni_memory *its = &plan->memories.all[memory];
+    uint64_t needed = 0, own_idle = 0;
+    for (const struct tni_access *a = accesses; a->data != NULL; a++) {
+        const struct tni_copy *copy = &a->data->copies[memory];
+        bool writes = (a->mode & TNI_WRITES) != 0;
+        if (a->data->is_written || (writes && a->data->readers > 0) || is_in_transit(copy))
+            return false;
+        /* A copy that comes or goes elsewhere may be the only one, and would miss a write. */
+        bool needs_source = copy->state != TNI_COPY_VALID && !writes;
+        if ((writes || (needs_source && find_source(plan, a->data, memory) == NULL)) &&
+            is_moving(plan, a->data))
+            return false;
+        needed += has_room(copy) ? 0 : a->data->bytes;
+        own_idle += has_room(copy) && copy->pins == 0 ? a->data->bytes : 0;
+    }
+    return needed <= its->capacity - its->used + (its->idle - own_idle);
+}
+
+/* ---- beginning --------------------------------------------------------------------------- */
+
+/* The moves of a task, in their order. */
+struct moves {
+    struct tni_copy **end;
+};
+
+static void add_move(struct moves *moves, struct tni_copy *copy)
+{
+    copy->is_moved = false;
+    copy->next_move = NULL;
+    *moves->end = copy;
+    moves->end = &copy->next_move;
+}
+
+/* Let a copy come. @param source  pinned until it is there; NULL: room only */
+static void let_come(struct tni_plan *plan, struct moves *moves, struct tni_copy *copy,
+                     struct tni_copy *source)
+{
+    copy->had_room = has_room(copy);
+    if (!copy->had_room)
+        memory_of(plan, copy)->used += copy->data->bytes;
+    else if (copy->pins == 0)
+        remove_idle(plan, copy);
+    if (source != NULL)
+        pin(plan, source);
+    copy->from = source != NULL ? source->memory : TNI_NO_MEMORY;
+    copy->state = TNI_COPY_COMING;
+    add_move(moves, copy);
+}
+
+static bool is_only_valid(const struct tni_plan *plan, const struct tni_copy *copy)
+{
+    if (copy->state != TNI_COPY_VALID)
+        return false;
+    for (uint32_t m = 0; m < plan->memories.count; m++)
+        if (m != copy->memory && copy->data->copies[m].state == TNI_COPY_VALID)
+            return false;
+    return true;
+}
+
+/* Evict an idle copy; the host gets it before, if no other memory has it. */
+static void evict(struct tni_plan *plan, struct moves *moves, struct tni_copy *copy)
+{
+    struct tni_memory *memory = memory_of(plan, copy);
+    if (is_only_valid(plan, copy)) {
+        let_come(plan, moves, &copy->data->copies[TNI_HOST], copy);
+        copy->pins--; /* it goes, so it is not idle again */
+    } else {
+        remove_idle(plan, copy);
+    }
+    copy->was_valid = copy->state == TNI_COPY_VALID;
+    copy->state = TNI_COPY_GOING;
+    memory->used -= copy->data->bytes;
+    memory->evictions++;
+    add_move(moves, copy);
+}
+
+static void make_room(struct tni_plan *plan, struct moves *moves, uint32_t at, uint64_t bytes)
+{
+    struct tni_memory *memory = &plan->memories.all[at];
+    while (memory->capacity - memory->used < bytes && memory->oldest.next != &memory->oldest)
+        evict(plan, moves, memory->oldest.next);
+}
+
+void tni_data_begin(struct tni_plan *plan, struct tni_running *running, bool empties)
+{
+    uint32_t at = running->memory;
+    struct moves moves = {&running->moves};
+    uint64_t needed = 0;
+    running->moves = NULL;
+    running->lacking = NULL;
+    running->has_run = running->has_failed = false;
+    for (const struct tni_access *a = running->accesses; a->data != NULL; a++) {
+        struct tni_copy *copy = &a->data->copies[at];
+        needed += has_room(copy) ? 0 : a->data->bytes;
+        pin(plan, copy);
+        if ((a->mode & TNI_WRITES) == 0) {
+            a->data->readers++;
+            continue;
+        }
+        a->data->is_written = true;
+        pin_others(plan, copy);
+    }
+    if (at != TNI_HOST)
+        make_room(plan, &moves, at, empties ? UINT64_MAX : needed);
+    for (const struct tni_access *a = running->accesses; a->data != NULL; a++) {
+        struct tni_copy *copy = &a->data->copies[at], *source = NULL;
+        bool reads = (a->mode & TNI_READS) != 0;
+        if (reads && copy->state != TNI_COPY_VALID &&
+            (source = find_source(plan, a->data, at)) == NULL)
+            running->lacking = a->data;
+        if (source != NULL || !has_room(copy))
+            let_come(plan, &moves, copy, source);
+    }
+    running->move_ns = 0;
+    for (const struct tni_copy *copy = running->moves; copy != NULL; copy = copy->next_move)
+        if (copy->state == TNI_COPY_COMING && copy->from != TNI_NO_MEMORY)
+            running->move_ns +=
+                (uint64_t)((double)copy->data->bytes *
+                           plan->memories
+                               .ns_per_byte[tni_link_between(copy->from, copy->memory)]);
+}
+
+/* ---- moved, ended ------------------------------------------------------------------------ */
+
+static void settle_coming(struct tni_plan *plan, struct tni_copy *copy)
+{
+    struct tni_copy *source =
+        copy->from != TNI_NO_MEMORY ? &copy->data->copies[copy->from] : NULL;
+    copy->state = copy->is_moved && source != NULL   ? TNI_COPY_VALID
+                  : copy->is_moved || copy->had_room ? TNI_COPY_STALE
+                                                     : TNI_COPY_NONE;
+    if (copy->state == TNI_COPY_NONE)
+        memory_of(plan, copy)->used -= copy->data->bytes;
+    else if (copy->is_moved)
+        memory_of(plan, copy)->arrivals_bytes += source != NULL ? copy->data->bytes : 0;
+    if (copy->pins == 0 && has_room(copy))
+        add_idle(plan, copy);
+    if (source != NULL && source->state != TNI_COPY_GOING)
+        unpin(plan, source);
+}
+
+static void settle_going(struct tni_plan *plan, struct tni_copy *copy)
+{
+    copy->state = TNI_COPY_NONE;
+    if (copy->is_moved)
+        return;
+    copy->state = copy->was_valid ? TNI_COPY_VALID : TNI_COPY_STALE;
+    memory_of(plan, copy)->used += copy->data->bytes;
+    add_idle(plan, copy);
+}
+
+void tni_data_moved(struct tni_plan *plan, struct tni_running *running)
+{
+    struct tni_copy *next;
+    for (struct tni_copy *copy = running->moves; copy != NULL; copy = next) {
+        next = copy->next_move;
+        if (copy->state == TNI_COPY_COMING)
+            settle_coming(plan, copy);
+        else
+            settle_going(plan, copy);
+    }
+    running->moves = NULL;
+}
+
+/* A task that wrote has ended: of the copies its own is valid, or none if it failed. */
+static void settle_write(struct tni_plan *plan, const struct tni_running *running,
+                         struct tni_copy *its)
+{
+    for (uint32_t m = 0; !running->has_failed && m < plan->memories.count; m++)
+        if (its->data->copies[m].state == TNI_COPY_VALID)
+            its->data->copies[m].state = TNI_COPY_STALE;
+    if (has_room(its))
+        its->state = running->has_failed ? TNI_COPY_STALE : TNI_COPY_VALID;
+}
+
+void tni_data_end(struct tni_plan *plan, struct tni_running *running)
+{
+    tni_data_moved(plan, running); /* nothing is left, unless the task did not run */
+    for (const struct tni_access *a = running->accesses; a->data != NULL; a++) {
+        struct tni_copy *its = &a->data->copies[running->memory];
+        if ((a->mode & TNI_WRITES) == 0) {
+            a->data->readers--;
+        } else {
+            a->data->is_written = false;
+            if (running->has_run)
+                settle_write(plan, running, its);
+            unpin_others(plan, its);
+        }
+        unpin(plan, its);
+    }
+    running->accesses = NULL;
+}

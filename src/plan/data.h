@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data: what tasks read and write, its copies, and the memories that have them. Part of the
+ * door plan.h.
+ */
+#ifndef TNI_PLAN_DATA_H
+#define TNI_PLAN_DATA_H
+
+#include "plan/resource.h"
+
+enum { TNI_HOST = 0, TNI_MEMORIES = 64, TNI_NO_MEMORY = 255 };
+enum { TNI_READS = 1, TNI_WRITES = 2 };
+
+/* Between which memories data is moved; each has a speed of its own. */
+enum { TNI_LINK_HOST, TNI_LINK_PEER, TNI_LINKS };
+
+/* A copy of data in one memory. At most one thread moves it at a time. */
+struct tni_copy {
+    struct tni_data *data;
+    uint8_t memory;
+    enum tni_copy_state {
+        TNI_COPY_NONE,   /* it has no room */
+        TNI_COPY_STALE,  /* it has room; its content is old, or was never written */
+        TNI_COPY_VALID,  /* it is as the last task wrote it */
+        TNI_COPY_COMING, /* a thread makes room for it, or copies it from another memory */
+        TNI_COPY_GOING   /* a thread drops it */
+    } state;
+    uint8_t from;   /* while COMING: the memory of the source; TNI_NO_MEMORY: room only */
+    bool had_room;  /* before it was COMING */
+    bool was_valid; /* before it was GOING */
+    bool is_kept;   /* the program's own memory: it has room always */
+    bool is_moved;  /* by the thread that moves it */
+    uint32_t pins;  /* tasks that run with it, and copies that come from it */
+    struct tni_copy *prev, *next; /* of the idle copies of the memory, while pins is 0 */
+    struct tni_copy *next_move;   /* of those that one thread moves */
+};
+
+struct tni_data {
+    void *owner; /* the room above knows the data by it */
+    uint64_t bytes;
+    _Atomic uint32_t uses;    /* tasks that name it and have not ended */
+    uint32_t readers;         /* tasks that run and read it */
+    bool is_written;          /* a task that writes it runs */
+    struct tni_copy copies[]; /* by memory */
+};
+
+/* The memory of a card, or of the host. */
+struct tni_memory {
+    struct tni_pool *pool;  /* NULL: the host */
+    uint32_t first, count;  /* the slots of the card */
+    uint64_t capacity;      /* bytes */
+    uint64_t used, idle;    /* idle: of copies that nothing pins */
+    struct tni_copy oldest; /* the head of the ring of idle copies */
+    uint64_t evictions, arrivals_bytes;
+};
+
+struct tni_memories {
+    uint32_t count;
+    struct tni_memory *all; /* owned; [count] */
+    double ns_per_byte[TNI_LINKS];
+    bool is_measured[TNI_LINKS]; /* by a copy, or given */
+};
+
+/* What a task does with data. Each list has an end: `data` is NULL. */
+struct tni_access {
+    struct tni_data *data;
+    uint32_t mode; /* TNI_READS | TNI_WRITES */
+};
+
+struct tni_plan;
+struct tni_running;
+struct tn_kind;
+
+/**
+ * Read the memories of cards, as in "GPU=16000000000", and the speeds of links in bytes a
+ * second, as in "HOST=24000000000 PEER=100000000000"; either may be NULL.
+ * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY
+ */
+int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
+                      const char *capacities, const char *links);
+void tni_memories_fini(struct tni_memories *memories);
+/** The pool whose cards have the memory of tasks with this request; NULL: the host's. */
+const struct tni_pool *tni_memories_pool(const struct tni_memories *memories,
+                                         const struct tni_pools *pools,
+                                         const struct tni_request *request);
+
+/** Make data without a copy, or with a valid one that is kept in the memory of the host. */
+struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, bool is_kept);
+/** Whether no task names it or runs with it, and nothing moves it. */
+bool tni_data_is_quiet(const struct tni_plan *plan, const struct tni_data *data);
+/**
+ * Keep its copies from eviction, so that the caller may drop them.
+ * @return the memories with copies that are not the program's own, a bit each
+ */
+uint64_t tni_data_end_use(struct tni_plan *plan, struct tni_data *data);
+/** Free it. pre: tni_data_end_use(), and its copies were dropped */
+void tni_data_free(struct tni_plan *plan, struct tni_data *data);
+
+/**
+ * Check that tasks of the kind with this data can begin at all: it fits into the memory of one
+ * card, which has all slots that a variant requests. @return 0, TN_ERR_INVALID
+ */
+int tni_data_can_ever(const struct tni_plan *plan, const struct tn_kind *kind,
+                      const struct tni_access *accesses);
+/** How long it takes to bring what a task reads into a memory. */
+uint64_t tni_data_cost_ns(const struct tni_plan *plan, const struct tni_access *accesses,
+                          uint32_t memory);
+/** Whether a task can have its data in a memory now: there is room, and nothing else moves it
+    or writes it. */
+bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *accesses,
+                        uint32_t memory);
+/**
+ * Take the room, pin the copies, and list in running->moves what the caller has to move.
+ * @param empties  whether all that is idle there is evicted, for a task that runs alone
+ */
+void tni_data_begin(struct tni_plan *plan, struct tni_running *running, bool empties);
+/** What was moved was moved, or, where `is_moved` is not set, failed. */
+void tni_data_moved(struct tni_plan *plan, struct tni_running *running);
+/** The task has ended: running->has_run and has_failed say how. */
+void tni_data_end(struct tni_plan *plan, struct tni_running *running);
+/** Learn how long copies over a link took. */
+void tni_link_learn(struct tni_memories *memories, uint32_t link, uint64_t bytes,
+                    uint64_t took_ns);
+/** Over which link a copy goes. */
+static inline uint32_t tni_link_between(uint32_t from, uint32_t to)
+{
+    return from == TNI_HOST || to == TNI_HOST ? TNI_LINK_HOST : TNI_LINK_PEER;
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data: makes data, moves it with the functions of the program, and tells what memories have.
+ * What is moved is decided in the room plan (plan/data.c). The program's own use of data is in
+ * fetch.c.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+static struct tn_data *data_of(const struct tni_data *its) { return its->owner; }
+
+tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory)
+{
+    const struct tni_memory *its = &sched->plan.memories.all[memory];
+    return its->pool == NULL ? (tn_memory){0}
+                             : (tn_memory){.resource = its->pool->name,
+                                           .slot = its->pool->slots[its->first].id};
+}
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+static int check_options(const struct tn_sched *sched, const tn_data_options *o)
+{
+    if ((o->flags & ~(uint32_t)TN_DATA_ON_HOST) != 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_data_options.flags is %#x: only TN_DATA_ON_HOST is known",
+                        o->flags);
+    if (o->reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_data_options.reserved is %u, not 0", o->reserved);
+    if (o->bytes == 0 || o->bytes > UINT64_C(1) << 56)
+        return tni_fail(TN_ERR_INVALID, "tn_data_options.bytes is %llu: it is 1 to 2^56",
+                        (unsigned long long)o->bytes);
+    if (!tni_sched_is_virtual(sched) && (o->copy == NULL || o->drop == NULL))
+        return tni_fail_null(o->copy == NULL ? "tn_data_options.copy" : "tn_data_options.drop");
+    return 0;
+}
+
+int tn_data_create(tn_sched *sched, const tn_data_options *options, tn_data **ret_data)
+{
+    tn_data_options o = {0};
+    int status = tni_sched_check(sched, "sched");
+    if (status != 0)
+        return status;
+    if (options == NULL || ret_data == NULL)
+        return tni_fail_null(options == NULL ? "options" : "ret_data");
+    status = tni_take_options("tn_data_options", options, sizeof o, &o);
+    if (status == 0)
+        status = check_options(sched, &o);
+    if (status != 0)
+        return status;
+    struct tn_data *data = calloc(1, sizeof *data);
+    char *name = strdup(o.name != NULL ? o.name : "data");
+    tni_sched_lock(sched);
+    struct tni_data *its =
+        tni_data_create(&sched->plan, o.bytes, (o.flags & TN_DATA_ON_HOST) != 0);
+    if (data != NULL && name != NULL && its != NULL) {
+        *data = (struct tn_data){.sched = sched, .its = its, .name = name, .options = o};
+        its->owner = data;
+        data->next = sched->data;
+        if (sched->data != NULL)
+            sched->data->prev = data;
+        sched->data = data;
+        *ret_data = data;
+    } else {
+        status = tni_fail(TN_ERR_NO_MEMORY, "there is no memory for data");
+        if (its != NULL)
+            (void)tni_data_end_use(&sched->plan, its);
+        if (its != NULL)
+            tni_data_free(&sched->plan, its);
+        free(data);
+        free(name);
+    }
+    tni_sched_unlock(sched);
+    return status;
+}
+
+/* ---- moving ------------------------------------------------------------------------------ */
+
+/* What copies over each link took. */
+struct speeds {
+    uint64_t bytes[TNI_LINKS], ns[TNI_LINKS];
+};
+
+static int copy(struct tn_sched *sched, const struct tni_copy *its, struct speeds *speeds)
+{
+    const struct tn_data *data = data_of(its->data);
+    tn_memory from = {0}, to = tni_memory_named(sched, its->memory);
+    bool has_source = its->from != TNI_NO_MEMORY;
+    if (has_source)
+        from = tni_memory_named(sched, its->from);
+    uint64_t since_ns = tni_os_now_ns();
+    int status = data->options.copy(data->options.context, has_source ? &from : NULL, &to);
+    if (status != 0 && status != TN_TASK_OOM && status > 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "the copy function of '%.64s' returned %d, which is no TN_TASK_OOM and "
+                        "no TN_ERR_*",
+                        data->name, status);
+    if (status == 0 && has_source) {
+        uint32_t link = tni_link_between(its->from, its->memory);
+        speeds->bytes[link] += data->options.bytes;
+        speeds->ns[link] += tni_os_now_ns() - since_ns;
+    }
+    return status;
+}
+
+static void drop(const struct tn_sched *sched, const struct tni_copy *its)
+{
+    const struct tn_data *data = data_of(its->data);
+    const tn_memory memory = tni_memory_named(sched, its->memory);
+    data->options.drop(data->options.context, &memory);
+}
+
+static int move_all(struct tn_sched *sched, const struct tni_running *running,
+                    struct speeds *speeds)
+{
+    for (struct tni_copy *its = running->moves; its != NULL; its = its->next_move) {
+        int status = 0;
+        if (its->state == TNI_COPY_COMING)
+            status = copy(sched, its, speeds);
+        else
+            drop(sched, its);
+        if (status != 0)
+            return status;
+        its->is_moved = true;
+    }
+    return 0;
+}
+
+void tni_data_ended(struct tn_sched *sched)
+{
+    if (sched->data_waits > 0)
+        tni_os_cond_broadcast(&sched->data_changed);
+}
+
+void tni_data_settle(struct tn_sched *sched, struct tni_running *running)
+{
+    tni_data_moved(&sched->plan, running);
+    tni_plan_unblock(&sched->plan);
+    tni_data_ended(sched);
+}
+
+int tni_data_move(struct tn_sched *sched, struct tni_running *running)
+{
+    struct speeds speeds = {0};
+    if (running->lacking == NULL && running->moves == NULL)
+        return 0;
+    int status = running->lacking == NULL
+                     ? move_all(sched, running, &speeds)
+                     : tni_fail(TN_ERR_INVALID, "it reads '%.64s', which no task has written",
+                                data_of(running->lacking)->name);
+    tni_sched_lock(sched);
+    for (uint32_t i = 0; i < TNI_LINKS; i++)
+        if (speeds.bytes[i] > 0)
+            tni_link_learn(&sched->plan.memories, i, speeds.bytes[i], speeds.ns[i]);
+    tni_data_settle(sched, running);
+    tni_sched_unlock(sched);
+    return status;
+}
+
+/* ---- what memories have ------------------------------------------------------------------ */
+
+static int find_memory(const struct tn_sched *sched, const tn_memory *memory,
+                       uint32_t *ret_memory)
+{
+    const struct tni_memories *all = &sched->plan.memories;
+    for (uint32_t m = 0; m < all->count; m++) {
+        const struct tni_memory *its = &all->all[m];
+        if (its->pool == NULL && memory->resource != NULL)
+            continue;
+        if (its->pool != NULL &&
+            (memory->resource == NULL || strcmp(its->pool->name, memory->resource) != 0))
+            continue;
+        *ret_memory = m;
+        for (uint32_t i = its->first; i < its->first + its->count; i++)
+            if (its->pool->slots[i].id == memory->slot)
+                return 0;
+        if (its->pool == NULL)
+            return 0;
+    }
+    return tni_fail(TN_ERR_NOT_FOUND, "the scheduler knows no memory of %.40s %u",
+                    memory->resource != NULL ? memory->resource : "the host", memory->slot);
+}
+
+int tn_memory_get_info(tn_sched *sched, const tn_memory *memory, tn_memory_info *ret_info)
+{
+    tn_memory_info info = {0};
+    uint32_t at = 0;
+    int status = tni_sched_check(sched, "sched");
+    if (status == 0 && memory == NULL)
+        status = tni_fail_null("memory");
+    if (status == 0)
+        status = find_memory(sched, memory, &at);
+    if (status != 0)
+        return status;
+    tni_sched_lock(sched);
+    const struct tni_memory *its = &sched->plan.memories.all[at];
+    info.capacity = its->capacity;
+    info.used = its->used;
+    info.idle = its->idle;
+    info.evictions = its->evictions;
+    info.arrived = its->arrivals_bytes;
+    tni_sched_unlock(sched);
+    return tni_give_struct("tn_memory_info", &info, sizeof info, ret_info);
+}
+
+void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
+                      size_t size_bytes)
+{
+    enum { SHOWN = 4 };
+    const struct tni_memory *its = &sched->plan.memories.all[memory];
+    const tn_memory named = tni_memory_named(sched, memory);
+    size_t used = (size_t)snprintf(text, size_bytes, "; %s %u has %llu of %llu bytes in use",
+                                   named.resource, named.slot, (unsigned long long)its->used,
+                                   (unsigned long long)its->capacity);
+    uint32_t shown = 0;
+    for (const struct tn_data *data = sched->data;
+         data != NULL && shown < SHOWN && used < size_bytes; data = data->next) {
+        const struct tni_copy *its_copy = &data->its->copies[memory];
+        if (its_copy->state == TNI_COPY_NONE)
+            continue;
+        used += (size_t)snprintf(text + used, size_bytes - used, "%s '%.32s' %llu%s",
+                                 shown == 0 ? ":" : ",", data->name,
+                                 (unsigned long long)data->options.bytes,
+                                 its_copy->pins > 0 ? " in use by a task" : "");
+        shown++;
+    }
+}

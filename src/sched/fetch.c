@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fetch: the program's own use of data: reads it on the host, and closes it. */
+#include <stdlib.h>
+
+#include "sched/crew.h"
+
+/* ---- fetching ---------------------------------------------------------------------------- */
+
+static int check(const struct tn_data *data)
+{
+    return data == NULL ? tni_fail_null("data") : tni_sched_check(data->sched, "sched");
+}
+
+int tn_data_fetch(tn_data *data, tn_deadline deadline)
+{
+    int status = check(data);
+    if (status != 0)
+        return status;
+    struct tn_sched *sched = data->sched;
+    const struct tni_access accesses[] = {{data->its, TNI_READS}, {0}};
+    struct tni_running running = {.memory = TNI_HOST, .accesses = accesses};
+    tni_sched_lock(sched);
+    sched->data_waits++;
+    while (status == 0 && !tni_data_can_begin(&sched->plan, accesses, TNI_HOST)) {
+        if (tni_os_now_ns() >= deadline.ns)
+            status = tni_fail(TN_ERR_TIMED_OUT, "'%.64s' is written or moved", data->name);
+        else
+            status = tni_sched_sleep(sched, &sched->data_changed, deadline.ns);
+    }
+    sched->data_waits--;
+    if (status == 0)
+        tni_data_begin(&sched->plan, &running, false);
+    for (struct tni_copy *its = running.moves; its != NULL && tni_sched_is_virtual(sched);
+         its = its->next_move)
+        its->is_moved = true;
+    if (tni_sched_is_virtual(sched))
+        tni_data_moved(&sched->plan, &running);
+    tni_sched_unlock(sched);
+    if (status != 0)
+        return status;
+    status = tni_data_move(sched, &running);
+    tni_sched_lock(sched);
+    tni_data_end(&sched->plan, &running);
+    tni_plan_unblock(&sched->plan);
+    tni_data_ended(sched);
+    (void)tni_crew_wake(sched);
+    tni_sched_unlock(sched);
+    return status != TN_TASK_OOM
+               ? status
+               : tni_fail(TN_ERR_NO_MEMORY, "the host has no memory for '%.64s'", data->name);
+}
+
+/* ---- closing ----------------------------------------------------------------------------- */
+
+static void unlink_data(struct tn_sched *sched, struct tn_data *data)
+{
+    if (data->prev != NULL)
+        data->prev->next = data->next;
+    else
+        sched->data = data->next;
+    if (data->next != NULL)
+        data->next->prev = data->prev;
+}
+
+static void drop_all(const struct tn_sched *sched, const struct tn_data *data, uint64_t held)
+{
+    for (; held != 0 && !tni_sched_is_virtual(sched); held &= held - 1) {
+        const tn_memory memory = tni_memory_named(sched, tni_low_bit(held));
+        data->options.drop(data->options.context, &memory);
+    }
+}
+
+/* Wait until no task names it. Under the lock, which is released meanwhile. */
+static void await_quiet(struct tn_sched *sched, const struct tn_data *data)
+{
+    sched->data_waits++;
+    while (!tni_data_is_quiet(&sched->plan, data->its))
+        tni_sched_wait(sched, &sched->data_changed, TNI_FOREVER);
+    sched->data_waits--;
+}
+
+tn_data *tn_data_close(tn_data *data)
+{
+    if (data == NULL)
+        return NULL;
+    struct tn_sched *sched = data->sched;
+    bool is_own = sched->pid == tni_os_pid();
+    if (is_own) {
+        tni_sched_lock(sched);
+        if (!tni_sched_is_virtual(sched))
+            await_quiet(sched, data);
+        uint64_t held = tni_data_end_use(&sched->plan, data->its);
+        tni_sched_unlock(sched);
+        drop_all(sched, data, held); /* not under the lock; no other thread knows it now */
+        tni_sched_lock(sched);
+    }
+    unlink_data(sched, data);
+    tni_data_free(&sched->plan, data->its);
+    if (is_own) {
+        tni_plan_unblock(&sched->plan); /* there is more room */
+        (void)tni_crew_wake(sched);
+        tni_sched_unlock(sched);
+    }
+    free(data->name);
+    free(data);
+    return NULL;
+}

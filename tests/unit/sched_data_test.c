@@ -1,0 +1,807 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the data of tasks. A card is memory of this process that the test counts. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/os.h"
+#include "sched_threads_test.h"
+
+enum { CARDS = 3, HOST = CARDS, MEMORIES = CARDS + 1, BYTES = 1000, MOST_DATA = 64 };
+
+/* Data of the program: a number, at the place of each copy. */
+struct item {
+    tn_data *data;
+    int64_t *at[MEMORIES];
+    _Atomic uint32_t copies, drops, rooms; /* calls; rooms: without a source */
+    _Atomic int fails;                     /* the next copy returns this */
+    _Atomic int64_t seen;
+};
+
+static struct item items[MOST_DATA];
+static _Atomic int64_t held[MEMORIES]; /* bytes */
+static int64_t most[MEMORIES];
+static tn_sched *sched;
+static tn_graph *graph;
+
+static uint32_t place_of(const tn_memory *memory)
+{
+    return memory->resource == NULL ? HOST : memory->slot / 2;
+}
+
+static int copy(void *context, const tn_memory *from, const tn_memory *to)
+{
+    struct item *item = context;
+    uint32_t at = place_of(to);
+    int status = atomic_exchange(&item->fails, 0);
+    if (status != 0)
+        return status == TN_TASK_OOM ? status : tni_fail(status, "the card is gone");
+    if (item->at[at] == NULL) {
+        int64_t now = atomic_fetch_add(&held[at], BYTES) + BYTES;
+        TN_CHECK(at == HOST || now <= most[at]);
+        item->at[at] = malloc(sizeof(int64_t));
+        *item->at[at] = -1;
+    }
+    if (from == NULL) {
+        item->rooms++;
+        return 0;
+    }
+    item->copies++;
+    TN_CHECK(item->at[place_of(from)] != NULL);
+    *item->at[at] = *item->at[place_of(from)];
+    return 0;
+}
+
+static void drop(void *context, const tn_memory *memory)
+{
+    struct item *item = context;
+    uint32_t at = place_of(memory);
+    TN_CHECK(item->at[at] != NULL);
+    *item->at[at] = -2;
+    free(item->at[at]);
+    item->at[at] = NULL;
+    held[at] -= BYTES;
+    item->drops++;
+}
+
+static void open_with(const char *resources, const char *memories, uint32_t flags)
+{
+    memset(items, 0, sizeof items);
+    memset(held, 0, sizeof held);
+    for (uint32_t i = 0; i < CARDS; i++)
+        most[i] = 3 * BYTES;
+    TN_CHECK_OK(tn_sched_create(
+        TN_OPTIONS(tn_sched_options, .resources = resources, .memories = memories,
+                   .links = "HOST=1000000000 PEER=2000000000", .flags = flags),
+        &sched));
+    graph = open_graph(sched);
+}
+
+static void open_cards(void) { open_with("CPU=4 GPU=((0,1),(2,3),(4,5))", "GPU=3000", 0); }
+
+static int create(struct item *item, uint32_t flags, tn_data **ret_data)
+{
+    return tn_data_create(sched,
+                          TN_OPTIONS(tn_data_options, .name = "item", .bytes = BYTES,
+                                     .flags = flags, .copy = copy, .drop = drop,
+                                     .context = item),
+                          ret_data);
+}
+
+static struct item *make(uint32_t at, int64_t number)
+{
+    struct item *item = &items[at];
+    item->at[HOST] = malloc(sizeof(int64_t));
+    *item->at[HOST] = number;
+    TN_CHECK_OK(create(item, TN_DATA_ON_HOST, &item->data));
+    return item;
+}
+
+static struct item *make_empty(uint32_t at)
+{
+    TN_CHECK_OK(create(&items[at], 0, &items[at].data));
+    return &items[at];
+}
+
+static void close_all(void)
+{
+    sched = tn_sched_close(sched);
+    for (uint32_t m = 0; m < MEMORIES; m++)
+        assert_int_equal(held[m], 0);
+    for (uint32_t i = 0; i < MOST_DATA; i++)
+        free(items[i].at[HOST]);
+}
+
+/* What a task does with its data. */
+struct deed {
+    struct item *items[4];
+    uint32_t modes[4], count;
+    int status;
+    uint32_t failures; /* runs that return TN_TASK_OOM */
+    _Atomic uint32_t runs;
+    tn_memory memory;
+    int64_t add;
+    struct tnt_signal *gate;
+    bool is_done; /* the last run wrote all that it writes */
+};
+
+static int act(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    uint32_t run = deed->runs++;
+    TN_CHECK(call->memory != NULL);
+    deed->memory = *call->memory;
+    if (deed->gate != NULL)
+        tnt_await(deed->gate);
+    if (run < deed->failures)
+        return TN_TASK_OOM;
+    for (uint32_t i = 0; i < deed->count; i++) {
+        struct item *item = deed->items[i];
+        int64_t *at = item->at[place_of(call->memory)];
+        TN_CHECK(at != NULL);
+        if ((deed->modes[i] & TN_READ) != 0)
+            item->seen = *at;
+        if ((deed->modes[i] & TN_WRITE) != 0)
+            *at = ((deed->modes[i] & TN_READ) != 0 ? *at : 0) + deed->add;
+    }
+    deed->is_done = true;
+    return deed->status;
+}
+
+static int add_deed(tn_kind *kind, struct deed *deed, const uint64_t *input, uint64_t *ret)
+{
+    const tn_task task = {.kind = kind, .context = deed};
+    tn_access accesses[4] = {{0}};
+    uint64_t ends = input != NULL, access_ends = deed->count;
+    for (uint32_t i = 0; i < deed->count; i++)
+        accesses[i] = (tn_access){.data = deed->items[i]->data, .mode = deed->modes[i]};
+    return tn_graph_add(graph,
+                        TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                   .input_ends = &ends, .inputs = input,
+                                   .access_ends = &access_ends, .accesses = accesses),
+                        ret);
+}
+
+static uint64_t add(tn_kind *kind, struct deed *deed, const uint64_t *input)
+{
+    uint64_t task = 0;
+    TN_CHECK_OK(add_deed(kind, deed, input, &task));
+    return task;
+}
+
+static struct deed reads(struct item *item)
+{
+    return (struct deed){.items = {item}, .modes = {TN_READ}, .count = 1};
+}
+static struct deed writes(struct item *item, int64_t number)
+{
+    return (struct deed){.items = {item}, .modes = {TN_WRITE}, .count = 1, .add = number};
+}
+static struct deed updates(struct item *item, int64_t add)
+{
+    return (struct deed){
+        .items = {item}, .modes = {TN_READ | TN_WRITE}, .count = 1, .add = add};
+}
+
+static int wait_for_all(void) { return tn_graph_wait(graph, tnt_deadline(30000)); }
+
+/* Wait until all tasks have ended, and given back what they had. */
+static void await_all(void)
+{
+    tn_sched_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(wait_for_all());
+    do
+        TN_CHECK_OK(tn_sched_get_info(sched, &info));
+    while (info.running > 0);
+}
+
+static tn_memory_info info_of(const char *resource, uint32_t slot)
+{
+    tn_memory_info info = {.struct_size = sizeof info};
+    const tn_memory memory = {.resource = resource, .slot = slot};
+    TN_CHECK_OK(tn_memory_get_info(sched, &memory, &info));
+    return info;
+}
+
+static void expect_detail(const char *part)
+{
+    if (strstr(tn_error_detail(), part) == NULL)
+        fail_msg("'%s' does not say '%s'", tn_error_detail(), part);
+}
+
+TN_TEST(what_a_task_reads_is_on_its_card_and_is_brought_there_once)
+{
+    struct deed deeds[20];
+    open_cards();
+    struct item *item = make(0, 42);
+    tn_kind *kind = add_kind(sched, act, "CPU=0 GPU=1");
+    for (uint32_t i = 0; i < 20; i++) {
+        deeds[i] = reads(item);
+        add(kind, &deeds[i], NULL);
+        await_all();
+    }
+    assert_int_equal(item->seen, 42);
+    assert_int_equal(item->copies, 1);
+    for (uint32_t i = 1; i < 20; i++)
+        assert_int_equal(deeds[i].memory.slot, deeds[0].memory.slot);
+    assert_string_equal(deeds[0].memory.resource, "GPU");
+    tn_memory_info info = info_of("GPU", deeds[0].memory.slot + 1); /* the other slot */
+    assert_int_equal(info.capacity, 3000);
+    assert_int_equal(info.used, BYTES);
+    assert_int_equal(info.idle, BYTES);
+    assert_int_equal(info.arrived, BYTES);
+    assert_int_equal(info.evictions, 0);
+    item->data = tn_data_close(item->data);
+    assert_null(item->data);
+    assert_int_equal(item->drops, 1);
+    assert_int_equal(info_of("GPU", deeds[0].memory.slot).used, 0);
+    close_all();
+}
+
+TN_TEST(a_write_makes_all_other_copies_stale)
+{
+    open_cards();
+    struct item *item = make(0, 1);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1"), *cpu = add_kind(sched, act, NULL);
+    struct deed on_card = updates(item, 10), on_host = updates(item, 100), last = reads(item);
+    uint64_t task = add(card, &on_card, NULL);
+    task = add(cpu, &on_host, &task);
+    add(card, &last, &task);
+    TN_CHECK_OK(wait_for_all());
+    assert_null(on_host.memory.resource);
+    assert_int_equal(item->seen, 111);
+    assert_int_equal(item->copies, 3); /* to the card, back, and to a card again */
+    struct deed again = updates(item, 1000);
+    add(card, &again, NULL);
+    TN_CHECK_OK(wait_for_all());
+    TN_CHECK_OK(tn_data_fetch(item->data, tnt_deadline(10000)));
+    assert_int_equal(*item->at[HOST], 1111);
+    close_all();
+}
+
+TN_TEST(what_is_written_anew_is_not_copied_before)
+{
+    open_cards();
+    struct item *item = make_empty(0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct deed write = writes(item, 7), read = reads(item);
+    uint64_t task = add(card, &write, NULL);
+    add(card, &read, &task);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(item->seen, 7);
+    assert_int_equal(item->copies, 0);
+    assert_int_equal(item->rooms, 1);
+    TN_CHECK_OK(tn_data_fetch(item->data, TN_NOW));
+    assert_int_equal(*item->at[HOST], 7);
+    assert_int_equal(info_of(NULL, 0).used, BYTES);
+    item->data = tn_data_close(item->data);
+    assert_int_equal(item->drops, 2);
+    assert_null(item->at[HOST]);
+    close_all();
+}
+
+TN_TEST(a_full_memory_evicts_what_was_used_longest_ago)
+{
+    struct deed deeds[8];
+    open_with("CPU=4 GPU=((0,1))", "GPU=3000", 0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    /* 0, 1, 2 fill the memory; 0 is used again; 3 takes the room of 1, 4 that of 2. */
+    static const uint32_t order[] = {0, 1, 2, 0, 3, 4, 0};
+    uint64_t task = 0;
+    for (uint32_t i = 0; i < 5; i++)
+        make(i, i);
+    for (uint32_t i = 0; i < 7; i++) {
+        deeds[i] = i == 1 ? updates(&items[1], 50) : reads(&items[order[i]]);
+        task = add(card, &deeds[i], i > 0 ? &task : NULL);
+    }
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(items[0].copies, 1);
+    assert_int_equal(items[0].drops, 0);
+    assert_int_equal(items[1].drops, 1);
+    assert_int_equal(items[2].drops, 1);
+    assert_int_equal(*items[1].at[HOST], 51); /* it was written back before */
+    assert_int_equal(items[2].copies, 1);     /* the host had it */
+    assert_int_equal(info_of("GPU", 0).evictions, 2);
+    assert_int_equal(info_of("GPU", 0).used, 3000);
+    close_all();
+}
+
+/* Each memory has room for three; nothing is lost, and no memory ever has more. */
+TN_TEST_WITHIN(tasks_at_random_lose_no_write_and_fill_no_memory_too_much, 120)
+{
+    enum { DATA = 20, TASKS = 4000 };
+    static struct deed deeds[TASKS];
+    static const char *const requests[] = {"CPU=0 GPU=1", "CPU=0 GPU=2", "CPU=1",
+                                           "CPU=0 GPU=0.5", "CPU=1 GPU=1"};
+    tn_kind *kinds[5];
+    int64_t sum[DATA];
+    open_cards();
+    for (uint32_t i = 0; i < 5; i++)
+        kinds[i] = add_kind(sched, act, requests[i]);
+    for (uint32_t i = 0; i < DATA; i++) {
+        make(i, i);
+        sum[i] = i;
+    }
+    for (uint32_t i = 0; i < TASKS; i++) {
+        struct deed *deed = &deeds[i];
+        *deed = (struct deed){.count = 1 + (uint32_t)tnt_random_below(3), .add = i};
+        uint32_t at = (uint32_t)tnt_random_below(DATA);
+        for (uint32_t j = 0; j < deed->count; j++, at = (at + 7) % DATA) {
+            deed->items[j] = &items[at];
+            deed->modes[j] = tnt_random_below(3) == 0 ? TN_READ | TN_WRITE : TN_READ;
+            sum[at] += (deed->modes[j] & TN_WRITE) != 0 ? i : 0;
+        }
+        add(kinds[tnt_random_below(5)], deed, NULL);
+    }
+    await_all();
+    for (uint32_t i = 0; i < DATA; i++) {
+        TN_CHECK_OK(tn_data_fetch(items[i].data, TN_NOW));
+        assert_int_equal(*items[i].at[HOST], sum[i]);
+    }
+    for (uint32_t slot = 0; slot < 6; slot += 2)
+        assert_int_equal(info_of("GPU", slot).idle, info_of("GPU", slot).used);
+    close_all();
+}
+
+static _Atomic bool is_over;
+static void fetch_all(void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; !is_over; i = (i + 1) % 20) {
+        int status = tn_data_fetch(items[i].data, TN_NOW);
+        TN_CHECK(status == 0 || status == TN_ERR_TIMED_OUT || status == TN_ERR_NO_MEMORY);
+    }
+}
+
+/* As before; and copies fail, tasks are cancelled, and another thread fetches data. */
+TN_TEST_WITHIN(no_write_is_lost_if_memory_runs_out_or_tasks_are_cancelled, 120)
+{
+    enum { DATA = 20, TASKS = 150, ROUNDS = 30 };
+    static struct deed deeds[TASKS];
+    static const char *const requests[] = {"CPU=0 GPU=1", "CPU=0 GPU=2", "CPU=1"};
+    tn_kind *kinds[3];
+    int64_t sum[DATA] = {0};
+    tni_os_thread thread;
+    open_cards();
+    is_over = false;
+    for (uint32_t i = 0; i < 3; i++)
+        kinds[i] = add_kind(sched, act, requests[i]);
+    for (uint32_t i = 0; i < DATA; i++)
+        make(i, 0);
+    TN_CHECK_OK(tni_os_thread_start("fetcher", fetch_all, NULL, &thread));
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        memset(deeds, 0, sizeof deeds);
+        for (uint32_t i = 0; i < TASKS; i++) {
+            struct deed *deed = &deeds[i];
+            deed->add = i;
+            deed->count = 1 + (uint32_t)tnt_random_below(3);
+            uint32_t at = (uint32_t)tnt_random_below(DATA);
+            for (uint32_t j = 0; j < deed->count; j++, at = (at + 7) % DATA) {
+                deed->items[j] = &items[at];
+                deed->modes[j] = tnt_random_below(3) == 0 ? TN_READ | TN_WRITE : TN_READ;
+                if (tnt_random_below(10) == 0)
+                    items[at].fails = TN_TASK_OOM;
+            }
+            add(kinds[tnt_random_below(3)], deed, NULL);
+        }
+        if (tnt_random_below(3) == 0)
+            tn_graph_cancel(graph);
+        (void)!wait_for_all();
+        graph = tn_graph_close(graph);
+        graph = open_graph(sched);
+        for (uint32_t i = 0; i < TASKS; i++)
+            for (uint32_t j = 0; j < deeds[i].count; j++)
+                if (deeds[i].is_done && (deeds[i].modes[j] & TN_WRITE) != 0)
+                    sum[deeds[i].items[j] - items] += deeds[i].add;
+    }
+    is_over = true;
+    tni_os_thread_join(&thread);
+    for (uint32_t i = 0; i < DATA; i++) {
+        items[i].fails = 0;
+        TN_CHECK_OK(tn_data_fetch(items[i].data, tnt_deadline(10000)));
+        assert_int_equal(*items[i].at[HOST], sum[i]);
+    }
+    for (uint32_t slot = 0; slot < 6; slot += 2)
+        assert_int_equal(info_of("GPU", slot).idle, info_of("GPU", slot).used);
+    close_all();
+}
+
+TN_TEST(a_reader_does_not_run_beside_a_writer)
+{
+    struct tnt_signal gate = tnt_signal_open();
+    open_cards();
+    struct item *item = make(0, 1);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct deed write = updates(item, 1), read = reads(item), other = updates(item, 1);
+    write.gate = &gate;
+    add(card, &write, NULL);
+    while (write.runs == 0)
+        ;
+    add(card, &read, NULL);
+    add(card, &other, NULL);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(30)), TN_ERR_TIMED_OUT);
+    assert_int_equal(read.runs + other.runs, 0);
+    assert_int_equal(tn_data_fetch(item->data, TN_NOW), TN_ERR_TIMED_OUT);
+    expect_detail("'item' is written or moved");
+    tnt_signal(&gate);
+    TN_CHECK_OK(wait_for_all());
+    TN_CHECK_OK(tn_data_fetch(item->data, TN_NOW));
+    assert_int_equal(*item->at[HOST], 3);
+    tnt_signal_close(&gate);
+    close_all();
+}
+
+TN_TEST(a_task_waits_for_room_that_running_tasks_have)
+{
+    struct tnt_signal gate = tnt_signal_open();
+    open_with("CPU=4 GPU=((0,1))", "GPU=3000", 0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    for (uint32_t i = 0; i < 4; i++)
+        make(i, i);
+    struct deed large = {.items = {&items[0], &items[1], &items[2]},
+                         .modes = {TN_READ, TN_READ, TN_READ},
+                         .count = 3,
+                         .gate = &gate};
+    struct deed small = reads(&items[3]), shares = reads(&items[2]);
+    add(card, &large, NULL);
+    while (large.runs == 0)
+        ;
+    add(card, &shares, NULL); /* what it reads is there */
+    while (shares.runs == 0)
+        ;
+    add(card, &small, NULL);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(30)), TN_ERR_TIMED_OUT);
+    assert_int_equal(small.runs, 0);
+    tnt_signal(&gate);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(small.runs, 1);
+    tnt_signal_close(&gate);
+    close_all();
+}
+
+TN_TEST(what_no_task_has_written_cannot_be_read)
+{
+    open_cards();
+    struct item *item = make_empty(0), *other = make(1, 5);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct deed read = {.items = {other, item}, .modes = {TN_READ, TN_READ}, .count = 2};
+    add(card, &read, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_INVALID);
+    expect_detail("it reads 'item', which no task has written");
+    assert_int_equal(read.runs, 0);
+    assert_int_equal(tn_data_fetch(item->data, TN_NOW), TN_ERR_INVALID);
+    expect_detail("it reads 'item', which no task has written");
+    graph = open_graph(sched);
+    struct deed write = writes(item, 3), then = reads(item), rest = updates(other, 1);
+    uint64_t task = add(card, &write, NULL);
+    add(card, &then, &task);
+    add(card, &rest, NULL);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(item->seen, 3);
+    close_all();
+}
+
+TN_TEST(a_task_that_fails_leaves_no_valid_copy_of_what_it_wrote)
+{
+    open_cards();
+    struct item *item = make(0, 1), *kept = make(1, 2);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct deed first = updates(item, 1);
+    add(card, &first, NULL);
+    TN_CHECK_OK(wait_for_all()); /* the host's copy is stale */
+    struct deed fails = {.items = {item, kept},
+                         .modes = {TN_READ | TN_WRITE, TN_READ},
+                         .count = 2,
+                         .status = TN_ERR_DENIED};
+    add(card, &fails, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_DENIED);
+    assert_int_equal(tn_data_fetch(item->data, TN_NOW), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_data_fetch(kept->data, TN_NOW));
+    graph = open_graph(sched);
+    struct deed anew = writes(item, 9);
+    add(card, &anew, NULL);
+    TN_CHECK_OK(wait_for_all());
+    TN_CHECK_OK(tn_data_fetch(item->data, TN_NOW));
+    assert_int_equal(*item->at[HOST], 9);
+    close_all();
+}
+
+TN_TEST(a_copy_that_fails_fails_its_task_and_nothing_else)
+{
+    open_cards();
+    struct item *item = make(0, 1), *other = make(1, 2);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct deed both = {
+        .items = {other, item}, .modes = {TN_READ | TN_WRITE, TN_READ}, .count = 2};
+    item->fails = TN_ERR_SYSTEM;
+    add(card, &both, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_SYSTEM);
+    expect_detail("the card is gone");
+    assert_int_equal(both.runs, 0);
+    for (uint32_t slot = 0; slot < 6; slot += 2)
+        assert_int_equal(info_of("GPU", slot).idle, info_of("GPU", slot).used);
+    graph = open_graph(sched);
+    struct deed again = both;
+    again.runs = 0;
+    again.add = 5;
+    add(card, &again, NULL);
+    TN_CHECK_OK(wait_for_all());
+    TN_CHECK_OK(tn_data_fetch(other->data, TN_NOW));
+    assert_int_equal(*other->at[HOST], 7);
+    item->fails = 5;
+    struct deed odd = updates(item, 1);
+    add(add_kind(sched, act, NULL), &odd, NULL); /* the host has it: nothing is copied */
+    TN_CHECK_OK(wait_for_all());
+    struct deed wrong = reads(item);
+    add(card, &wrong, NULL);
+    close_all();
+}
+
+TN_TEST(memory_that_runs_out_is_emptied_before_the_task_runs_alone)
+{
+    open_with("CPU=4 GPU=((0,1))", "GPU=3000", 0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    for (uint32_t i = 0; i < 3; i++)
+        make(i, i);
+    struct deed before = updates(&items[0], 10), hungry = reads(&items[1]);
+    hungry.failures = 1;
+    uint64_t task = add(card, &before, NULL);
+    add(card, &hungry, &task);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(hungry.runs, 2);
+    assert_int_equal(items[0].drops, 1); /* idle, so it left; the host got it */
+    assert_int_equal(*items[0].at[HOST], 10);
+    assert_int_equal(info_of("GPU", 0).used, BYTES);
+    items[2].fails = TN_TASK_OOM; /* the card has less room than it says */
+    struct deed third = reads(&items[2]);
+    add(card, &third, NULL);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(third.runs, 1);
+    assert_int_equal(items[1].drops, 1);
+    struct deed always = reads(&items[0]);
+    always.failures = 9;
+    add(card, &always, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
+    expect_detail("GPU 0 has 1000 of 3000 bytes in use: 'item' 1000 in use by a task");
+    graph = open_graph(sched);
+    struct deed update = updates(&items[0], 1);
+    update.failures = 9;
+    add(card, &update, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
+    expect_detail("it does not run again, since it writes its inputs");
+    assert_int_equal(update.runs, 1);
+    close_all();
+}
+
+TN_TEST(data_that_can_never_fit_is_an_error_when_a_task_is_added)
+{
+    tn_sched *own;
+    open_cards();
+    tn_data *large, *foreign;
+    const tn_variant run = {.run = act};
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1"), *wide = add_kind(sched, act, "GPU=3");
+    (void)run;
+    for (uint32_t i = 0; i < 4; i++)
+        make(i, i);
+    struct deed four = {.items = {&items[0], &items[1], &items[2], &items[3]},
+                        .modes = {TN_READ, TN_READ, TN_READ, TN_READ},
+                        .count = 4};
+    assert_int_equal(add_deed(card, &four, NULL, NULL), TN_ERR_INVALID);
+    expect_detail("a task has 4000 bytes of data, and the largest memory that it may have "
+                  "them in 3000");
+    struct deed one = reads(&items[0]);
+    assert_int_equal(add_deed(wide, &one, NULL, NULL), TN_ERR_INVALID);
+    expect_detail("request 3 slots of GPU, of which no card has so many");
+    struct deed twice = {
+        .items = {&items[0], &items[0]}, .modes = {TN_READ, TN_WRITE}, .count = 2};
+    assert_int_equal(add_deed(card, &twice, NULL, NULL), TN_ERR_INVALID);
+    expect_detail("names data twice");
+    one.modes[0] = 4;
+    assert_int_equal(add_deed(card, &one, NULL, NULL), TN_ERR_INVALID);
+    expect_detail("has the mode 0x4");
+    struct item none = {0};
+    struct deed of_none = reads(&none);
+    assert_int_equal(add_deed(card, &of_none, NULL, NULL), TN_ERR_INVALID);
+    expect_detail("names no data");
+    TN_CHECK_OK(tn_sched_create(NULL, &own));
+    TN_CHECK_OK(tn_data_create(
+        own, TN_OPTIONS(tn_data_options, .bytes = 1, .copy = copy, .drop = drop), &foreign));
+    none.data = foreign;
+    assert_int_equal(add_deed(card, &of_none, NULL, NULL), TN_ERR_INVALID);
+    expect_detail("is not of this scheduler");
+    tn_sched_close(own);
+    TN_CHECK_OK(tn_data_create(
+        sched, TN_OPTIONS(tn_data_options, .bytes = 3001, .copy = copy, .drop = drop), &large));
+    none.data = large;
+    of_none.modes[0] = TN_WRITE;
+    assert_int_equal(add_deed(card, &of_none, NULL, NULL), TN_ERR_INVALID);
+    TN_CHECK_OK(wait_for_all());
+    close_all();
+}
+
+TN_TEST(a_wrong_option_of_data_or_memories_is_named)
+{
+    static const struct {
+        const char *memories, *links, *detail;
+    } wrong[] = {{"NPU=5", NULL, "memories names NPU, which has no slots"},
+                 {"CPU=5", NULL, "memories names CPU, which has no slots"},
+                 {"GPU=5 GPU=6", NULL, "memories names GPU twice"},
+                 {"GPU=x", NULL, "an amount is a number"},
+                 {"MIX=5", NULL, "slot 9 lies beside groups"},
+                 {NULL, "NVLINK=5", "links names NVLINK: there are HOST and PEER"},
+                 {NULL, "HOST=0", "HOST=0, but bytes a second are more"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        tn_sched *none = NULL;
+        assert_int_equal(
+            tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "GPU=(0,1) MIX=((7,8),9)",
+                                       .memories = wrong[i].memories, .links = wrong[i].links),
+                            &none),
+            TN_ERR_INVALID);
+        expect_detail(wrong[i].detail);
+        assert_null(none);
+    }
+    open_cards();
+    tn_data *data = NULL;
+    assert_int_equal(
+        tn_data_create(sched, TN_OPTIONS(tn_data_options, .copy = copy, .drop = drop), &data),
+        TN_ERR_INVALID);
+    expect_detail("bytes is 0");
+    assert_int_equal(tn_data_create(sched, TN_OPTIONS(tn_data_options, .bytes = 1), &data),
+                     TN_ERR_INVALID);
+    assert_int_equal(create(&items[0], 2, &data), TN_ERR_INVALID);
+    expect_detail("only TN_DATA_ON_HOST is known");
+    tn_memory_info info = {.struct_size = sizeof info};
+    assert_int_equal(tn_memory_get_info(sched, &(tn_memory){"GPU", 9, 0}, &info),
+                     TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_memory_get_info(sched, &(tn_memory){"CPU", 0, 0}, &info),
+                     TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_data_fetch(NULL, TN_NOW), TN_ERR_INVALID);
+    assert_null(tn_data_close(NULL));
+    close_all();
+}
+
+TN_TEST(to_close_data_waits_for_its_tasks)
+{
+    static struct deed deeds[50];
+    open_cards();
+    struct item *item = make(0, 0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    for (uint32_t i = 0; i < 50; i++) {
+        deeds[i] = updates(item, 1);
+        add(card, &deeds[i], NULL);
+    }
+    item->data = tn_data_close(item->data);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(deeds[i].runs, 1);
+    TN_CHECK_OK(wait_for_all());
+    close_all();
+}
+
+TN_TEST(cancelled_tasks_leave_their_data_to_others)
+{
+    static struct deed deeds[300];
+    open_cards();
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    for (uint32_t i = 0; i < 8; i++)
+        make(i, 0);
+    for (uint32_t round = 0; round < 20; round++) {
+        for (uint32_t i = 0; i < 300; i++) {
+            deeds[i] = updates(&items[i % 8], 1);
+            add(card, &deeds[i], NULL);
+        }
+        tn_graph_cancel(graph);
+        (void)!wait_for_all();
+        graph = tn_graph_close(graph);
+        graph = open_graph(sched);
+        for (uint32_t slot = 0; slot < 6; slot += 2)
+            while (info_of("GPU", slot).idle != info_of("GPU", slot).used)
+                ;
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        TN_CHECK_OK(tn_data_fetch(items[i].data, tnt_deadline(10000)));
+    close_all();
+}
+
+static int pend_with_data(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    *deed->items[0]->at[place_of(call->memory)] = 77;
+    deed->runs++;
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_task_that_pends_keeps_its_data)
+{
+    open_cards();
+    struct item *item = make(0, 1);
+    tn_kind *pends = add_kind(sched, pend_with_data, "CPU=0 GPU=1");
+    struct deed deed = writes(item, 0);
+    uint64_t task = add(pends, &deed, NULL);
+    while (deed.runs == 0)
+        ;
+    assert_int_equal(tn_data_fetch(item->data, tnt_deadline(20)), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_task_end(graph, task, 0));
+    TN_CHECK_OK(tn_data_fetch(item->data, tnt_deadline(10000)));
+    assert_int_equal(*item->at[HOST], 77);
+    close_all();
+}
+
+/* ---- virtual time ------------------------------------------------------------------------ */
+
+static uint64_t virtual_ns(void)
+{
+    tn_sched_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(tn_sched_get_info(sched, &info));
+    return info.now_ns;
+}
+
+static tn_kind *timed_kind(const char *request, const char *other, uint64_t run_ns,
+                           uint64_t other_ns)
+{
+    tn_kind *kind;
+    const tn_variant variants[] = {{.request = request, .run_ns = run_ns},
+                                   {.request = other, .run_ns = other_ns}};
+    TN_CHECK_OK(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .variants = variants,
+                                          .variant_count = other != NULL ? 2 : 1),
+                               &kind));
+    return kind;
+}
+
+/* A byte takes 1 ns from the host, and 0.5 ns between cards. */
+TN_TEST(in_virtual_time_data_takes_time_to_come)
+{
+    open_with("CPU=1 GPU=((0,1),(2,3),(4,5))", "GPU=3000", TN_SCHED_VIRTUAL);
+    struct item *item = make(0, 0);
+    tn_kind *card = timed_kind("CPU=0 GPU=1", NULL, 100, 0);
+    struct deed deed = reads(item);
+    uint64_t task = add(card, &deed, NULL);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(virtual_ns(), 1100);
+    task = add(card, &deed, &task);
+    add(card, &deed, &task);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(virtual_ns(), 1300); /* it is there */
+    TN_CHECK_OK(tn_data_fetch(item->data, TN_NOW));
+    close_all();
+}
+
+/* Two slots of the card with the data are taken for 300 or 2000 ns; to copy takes 500. */
+TN_TEST(a_task_waits_for_the_card_with_its_data_if_that_is_sooner)
+{
+    static const uint64_t busy_ns[] = {300, 2000}, ends_ns[] = {1400 + 100, 1000 + 100 + 2000};
+    for (int i = 0; i < 2; i++) {
+        open_with("CPU=1 GPU=((0,1),(2,3))", "GPU=3000", TN_SCHED_VIRTUAL);
+        struct item *item = make(0, 0);
+        tn_kind *card = timed_kind("CPU=0 GPU=1", NULL, 100, 0);
+        tn_kind *busy = timed_kind("CPU=0 GPU=2", NULL, busy_ns[i], 0);
+        struct deed update = updates(item, 0), read = reads(item);
+        struct deed none = {.count = 0}, other = reads(make(1, 0));
+        (void)other;
+        uint64_t task = add(card, &update, NULL); /* until 1100, on the first card */
+        uint64_t holder = add(busy, &none, &task);
+        (void)holder;
+        add(card, &read, &task);
+        TN_CHECK_OK(wait_for_all());
+        if (i == 0)
+            assert_int_equal(virtual_ns(), ends_ns[0]);
+        else
+            assert_int_equal(virtual_ns(), ends_ns[1]);
+        close_all();
+    }
+}
+
+TN_TEST(a_variant_is_chosen_with_the_time_that_its_data_takes)
+{
+    static const uint64_t cpu_ns[] = {1000, 1300}, ends_ns[] = {1000, 1200};
+    for (int i = 0; i < 2; i++) {
+        open_with("CPU=1 GPU=((0,1))", "GPU=3000", TN_SCHED_VIRTUAL);
+        struct item *item = make(0, 0);
+        struct deed deed = reads(item);
+        /* On the card 200, and 1000 to bring the data. */
+        add(timed_kind("CPU=0 GPU=1", "CPU=1", 200, cpu_ns[i]), &deed, NULL);
+        TN_CHECK_OK(wait_for_all());
+        assert_int_equal(virtual_ns(), ends_ns[i]);
+        close_all();
+    }
+}
