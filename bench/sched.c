@@ -3,6 +3,8 @@
  * task_c, task_c_chain: an empty task of a million, from its submission to its end, with two
  * CPUs; the tasks wait for nothing, or each for the one before. Baseline: the least that a
  * scheduler has to do for a task, which is an indirect call and two atomic additions.
+ * task_data: an empty task of 100,000 that reads one of 64 pieces of data, all of which fit on
+ * its card; baseline: the same tasks without data.
  * task_process: an empty task of 100,000 that run in two worker processes of a pool; baseline:
  * the same jobs given to the pool without a scheduler.
  * hybrid_makespan: the end of 100 random graphs of tasks that need CPUs or slots of a GPU, in
@@ -101,6 +103,69 @@ static void print_empty(void)
     }
     bench_print("task_c", &wide, "us", &least, 1e-3);
     bench_print("task_c_chain", &chain, "us", &least, 1e-3);
+}
+
+/* ---- data -------------------------------------------------------------------------------- */
+
+enum { PIECES = 64 };
+
+static int copy_nothing(void *context, const tn_memory *from, const tn_memory *to)
+{
+    (void)context, (void)from, (void)to;
+    return 0;
+}
+
+static void drop_nothing(void *context, const tn_memory *memory)
+{
+    (void)context, (void)memory;
+}
+
+static double run_with_data(bool has_data)
+{
+    static tn_access accesses[JOBS];
+    tn_data *pieces[PIECES];
+    tn_sched *sched;
+    tn_graph *graph;
+    bench_check(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=2 GPU=((0,1))",
+                                           .memories = "GPU=1000000"),
+                                &sched),
+                "scheduler");
+    tn_kind *kind = add_kind(sched, "CPU=0 GPU=1");
+    for (int i = 0; i < PIECES; i++)
+        bench_check(
+            tn_data_create(sched,
+                           TN_OPTIONS(tn_data_options, .bytes = 1000, .flags = TN_DATA_ON_HOST,
+                                      .copy = copy_nothing, .drop = drop_nothing),
+                           &pieces[i]),
+            "data");
+    for (uint64_t i = 0; i < JOBS; i++) {
+        empty[i].kind = kind;
+        ends[i] = i + 1;
+        accesses[i] = (tn_access){.data = pieces[i % PIECES], .mode = TN_READ};
+    }
+    uint64_t since = bench_now_ns();
+    bench_check(tn_graph_create(sched, &graph), "graph");
+    bench_check(
+        tn_graph_add(graph,
+                     TN_OPTIONS(tn_task_list, .tasks = empty, .count = JOBS,
+                                .access_ends = has_data ? ends : NULL, .accesses = accesses),
+                     NULL),
+        "tasks");
+    bench_check(tn_graph_wait(graph, TN_FOREVER), "wait");
+    double took_ns = (double)(bench_now_ns() - since);
+    tn_sched_close(sched);
+    return took_ns / JOBS;
+}
+
+static void print_data(void)
+{
+    struct bench_series took = {0}, least = {0};
+    run_with_data(true);
+    for (int round = 0; round < ROUNDS; round++) {
+        bench_add(&took, run_with_data(true));
+        bench_add(&least, run_with_data(false));
+    }
+    bench_print("task_data", &took, "us", &least, 1e-3);
 }
 
 /* ---- worker processes -------------------------------------------------------------------- */
@@ -277,6 +342,7 @@ static void print_pipeline(void)
 int main(void)
 {
     print_empty();
+    print_data();
     print_processes();
     print_random();
     print_40_10();

@@ -217,6 +217,40 @@ static uint32_t find_variant(const struct tni_plan *plan, const struct tni_lane 
     return until_ns == 0 ? best.variant : UINT32_MAX;
 }
 
+/* Whether the first task of a lane that cannot begin has data and lacks no resource. */
+static bool waits_for_data(const struct tni_plan *plan, const struct tni_lane *lane,
+                           uint64_t now_ns)
+{
+    if (TNI_LIKELY(tni_lane_head(lane)->accesses == NULL))
+        return false;
+    for (uint32_t v = 0; v < lane->signature->variant_count; v++) {
+        struct tni_pick pick = pick_of(lane, now_ns, v);
+        if (tni_pools_can_take(&plan->pools, &lane->signature->variants[v].request, &pick))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Find a task of the lane that can begin: the first, or, if that waits for data, one of the
+ * next. @return its variant, or UINT32_MAX: the lane is blocked, or empty
+ */
+static uint32_t find_in_lane(struct tni_plan *plan, struct tni_lane *lane, uint64_t now_ns)
+{
+    uint64_t gives_up_ns;
+    uint32_t variant = find_variant(plan, lane, now_ns, &gives_up_ns);
+    while (variant == UINT32_MAX && gives_up_ns == 0 && waits_for_data(plan, lane, now_ns) &&
+           tni_ready_set_aside(plan, lane)) {
+        if (lane->count == 0)
+            return UINT32_MAX;
+        variant = find_variant(plan, lane, now_ns, &gives_up_ns);
+    }
+    lane->is_blocked = variant == UINT32_MAX;
+    if (lane->is_blocked)
+        lane->gives_up_ns = gives_up_ns;
+    return variant;
+}
+
 /* ---- reservations ------------------------------------------------------------------------ */
 
 /* A lane has been overtaken often: keep for it what its first task needs. */
@@ -260,13 +294,16 @@ static uint32_t batch_of(const struct tni_plan *plan, const struct tni_lane *lan
     return (uint32_t)TNI_MAX(TNI_MIN(TNI_MIN(fair, taker->most), taker->batch_ns / run_ns), 1);
 }
 
-static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant,
+/* @return false: a task that was set aside meanwhile awaits the data of this one */
+static bool begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant,
                   uint64_t now_ns, struct tni_running *ret)
 {
     const struct tni_variant *its = &lane->signature->variants[variant];
     const struct tni_task *head = tni_lane_head(lane);
     struct start start;
-    (void)find_start(plan, lane, now_ns, variant, &start); /* as before: it can */
+    lane->is_blocked = !find_start(plan, lane, now_ns, variant, &start);
+    if (lane->is_blocked)
+        return false;
     tni_pools_take(&plan->pools, &its->request, &start.pick, ret->slots);
     ret->signature = lane->signature;
     ret->variant = variant;
@@ -282,9 +319,10 @@ static void begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant
     lane->gives_up_ns = 0;
     tni_ready_unreserve(plan, lane);
     if (TNI_LIKELY(head->accesses == NULL))
-        return;
+        return true;
     ret->memory = (uint8_t)start.where.memory;
     tni_data_begin(plan, ret, head->kind->of != NULL && !head->kind->is_last);
+    return true;
 }
 
 /* Whether the first task of the lane may be looked at. */
@@ -293,38 +331,50 @@ static bool is_open(const struct tni_lane *lane, uint64_t now_ns)
     return !lane->is_blocked || (lane->gives_up_ns != 0 && lane->gives_up_ns <= now_ns);
 }
 
+/* The lane whose first task begins next. */
+struct choice {
+    struct tni_lane *lane; /* NULL: there is none */
+    struct rank rank;
+    uint32_t variant;
+};
+
+static struct choice choose(struct tni_plan *plan, const struct tni_taker *taker)
+{
+    struct choice best = {0};
+    struct tni_lane *next;
+    for (struct tni_lane *lane = plan->active; lane != NULL; lane = next) {
+        next = lane->next_active;
+        if (lane->signature->place != taker->place || !is_open(lane, taker->now_ns))
+            continue;
+        struct rank rank = rank_lane(plan, lane);
+        if (best.lane != NULL && !rank_precedes(&rank, &best.rank))
+            continue;
+        uint32_t variant = find_in_lane(plan, lane, taker->now_ns);
+        if (variant == UINT32_MAX)
+            continue;
+        rank = rank_lane(plan, lane); /* others may have been set aside */
+        if (best.lane == NULL || rank_precedes(&rank, &best.rank))
+            best = (struct choice){lane, rank, variant};
+    }
+    return best;
+}
+
 bool tni_plan_next(struct tni_plan *plan, const struct tni_taker *taker,
                    struct tni_running *ret, struct tni_chain *ret_tasks)
 {
-    uint64_t now_ns = taker->now_ns;
-    struct tni_lane *best = NULL;
-    struct rank best_rank = {0};
-    uint32_t best_variant = 0;
-    for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
-        uint64_t gives_up_ns;
-        if (lane->signature->place != taker->place || !is_open(lane, now_ns))
-            continue;
-        struct rank rank = rank_lane(plan, lane);
-        if (best != NULL && !rank_precedes(&rank, &best_rank))
-            continue;
-        uint32_t variant = find_variant(plan, lane, now_ns, &gives_up_ns);
-        lane->is_blocked = variant == UINT32_MAX;
-        if (lane->is_blocked) {
-            lane->gives_up_ns = gives_up_ns;
-            continue;
-        }
-        best = lane;
-        best_rank = rank;
-        best_variant = variant;
-    }
-    if (best == NULL)
-        return false;
-    uint32_t count = batch_of(plan, best, taker);
-    begin(plan, best, best_variant, now_ns, ret);
-    count_skips(plan, best, &best_rank);
-    while (count-- > 0 && (ret_tasks->first == NULL || tni_lane_head(best)->accesses == NULL)) {
-        struct tni_task *task = tni_ready_pop(plan, best);
-        task->variant = (uint8_t)best_variant;
+    struct choice best;
+    uint32_t count;
+    do {
+        best = choose(plan, taker);
+        if (best.lane == NULL)
+            return false;
+        count = batch_of(plan, best.lane, taker);
+    } while (!begin(plan, best.lane, best.variant, taker->now_ns, ret));
+    count_skips(plan, best.lane, &best.rank);
+    while (count-- > 0 &&
+           (ret_tasks->first == NULL || tni_lane_head(best.lane)->accesses == NULL)) {
+        struct tni_task *task = tni_ready_pop(plan, best.lane);
+        task->variant = (uint8_t)best.variant;
         atomic_store_explicit(&task->state, TNI_TASK_RUNNING, memory_order_relaxed);
         tni_chain_append(ret_tasks, task);
     }
@@ -340,8 +390,8 @@ bool tni_plan_can_start(const struct tni_plan *plan, const void *place, uint64_t
             (lane->gives_up_ns != 0 ||
              (is_open(lane, now_ns) &&
               (find_variant(plan, lane, now_ns, &gives_up_ns) != UINT32_MAX ||
-               gives_up_ns != 0))))
-            return true;
+               gives_up_ns != 0 || waits_for_data(plan, lane, now_ns)))))
+            return true; /* a task behind one that waits for data may begin */
     return false;
 }
 

@@ -340,6 +340,30 @@ int tni_data_can_ever(const struct tni_plan *plan, const struct tn_kind *kind,
                           kind->name, (unsigned long long)bytes, (unsigned long long)most);
 }
 
+/* Whether tasks that run keep this one from the data. */
+static bool is_used(const struct tni_access *access)
+{
+    const struct tni_data *data = access->data;
+    /* Without readers nobody is waited for: two tasks never wait for each other. */
+    return data->is_written ||
+           (data->readers > 0 && ((access->mode & TNI_WRITES) != 0 || data->is_awaited));
+}
+
+bool tni_data_is_busy(const struct tni_plan *plan, const struct tni_access *accesses)
+{
+    for (const struct tni_access *a = accesses; a->data != NULL; a++)
+        if (is_used(a) || is_moving(plan, a->data))
+            return true;
+    return false;
+}
+
+void tni_data_await(const struct tni_access *accesses, bool is_awaited)
+{
+    for (const struct tni_access *a = accesses; a->data != NULL; a++)
+        if ((a->mode & TNI_WRITES) != 0)
+            a->data->is_awaited = is_awaited;
+}
+
 bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *accesses,
                         uint32_t memory)
 {
@@ -348,7 +372,7 @@ bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *ac
     for (const struct tni_access *a = accesses; a->data != NULL; a++) {
         const struct tni_copy *copy = &a->data->copies[memory];
         bool writes = (a->mode & TNI_WRITES) != 0;
-        if (a->data->is_written || (writes && a->data->readers > 0) || is_in_transit(copy))
+        if (is_used(a) || is_in_transit(copy))
             return false;
         /* A copy that comes or goes elsewhere may be the only one, and would miss a write. */
         bool needs_source = copy->state != TNI_COPY_VALID && !writes;

@@ -41,6 +41,7 @@ struct tni_data {
     _Atomic uint32_t uses;    /* tasks that name it and have not ended */
     uint32_t readers;         /* tasks that run and read it */
     bool is_written;          /* a task that writes it runs */
+    bool is_awaited;          /* a task that was set aside writes it: no more readers come */
     struct tni_copy copies[]; /* by memory */
 };
 
@@ -109,6 +110,10 @@ uint64_t tni_data_cost_ns(const struct tni_plan *plan, const struct tni_access *
     or writes it. */
 bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *accesses,
                         uint32_t memory);
+/** Whether a task waits for others that use or move its data, rather than for room. */
+bool tni_data_is_busy(const struct tni_plan *plan, const struct tni_access *accesses);
+/** Let no reader join others before a task that was set aside and writes; or let them again. */
+void tni_data_await(const struct tni_access *accesses, bool is_awaited);
 /**
  * Take the room, pin the copies, and list in running->moves what the caller has to move.
  * @param empties  whether all that is idle there is evicted, for a task that runs alone

@@ -38,6 +38,10 @@ static inline bool tni_task_precedes(const struct tni_task *a, const struct tni_
 /* ---- the lanes of a plan (ready.c) ------------------------------------------------------- */
 
 struct tni_task *tni_ready_pop(struct tni_plan *plan, struct tni_lane *lane);
+/** Let the next task of a lane come first until data was moved. @return false: it stays */
+bool tni_ready_set_aside(struct tni_plan *plan, struct tni_lane *lane);
+/** Put the tasks that were set aside back into their lanes. */
+void tni_ready_take_back(struct tni_plan *plan);
 /** Let the lanes that need one of the pools try again. */
 void tni_ready_unblock(struct tni_plan *plan, uint32_t pool_mask);
 /** Drop the reservation of a lane, if there is one. */

@@ -79,10 +79,16 @@ void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint
     running->held_mask &= ~mask;
     if ((mask & TNI_BUILT_IN_MASK) != 0)
         running->cpu_until_ns = now_ns;
+    if (mask != 0)
+        tni_ready_take_back(plan); /* the card with their data may have a slot now */
     tni_ready_unblock(plan, mask);
 }
 
-void tni_plan_unblock(struct tni_plan *plan) { tni_ready_unblock(plan, UINT32_MAX); }
+void tni_plan_unblock(struct tni_plan *plan)
+{
+    tni_ready_take_back(plan);
+    tni_ready_unblock(plan, UINT32_MAX);
+}
 
 void tni_plan_end(struct tni_plan *plan, struct tni_running *running, uint64_t now_ns)
 {

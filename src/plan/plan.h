@@ -73,6 +73,7 @@ struct tni_task {
     bool is_ended_early; /* tn_task_end() was called before its function returned */
     _Atomic uint8_t state;
     uint8_t variant;
+    uint8_t set_aside;             /* how often others took the room that its data needs */
     struct tni_task *next, *child; /* in a lane or in a list */
     uint64_t bytes, run_ns;        /* 0: not known */
     uint64_t near_bytes;           /* of the largest input that was made on a slot */
@@ -215,10 +216,12 @@ struct tni_plan {
     struct tn_kind *kinds;
     struct tni_running running; /* the head of a ring */
     struct tni_lane *active;    /* lanes with tasks */
-    uint32_t order, slot_most;  /* slot_most: slots of all pools */
-    uint32_t skips;             /* after so many a lane gets a reservation */
-    double skew;                /* how much later a task may end for the slot of its input */
-    uint64_t order_next;        /* the order of the next list, for TNI_ORDER_DEPTH */
+    struct tni_chain aside;     /* ready tasks that wait for data, or for room for it */
+    uint32_t aside_count;
+    uint32_t order, slot_most; /* slot_most: slots of all pools */
+    uint32_t skips;            /* after so many a lane gets a reservation */
+    double skew;               /* how much later a task may end for the slot of its input */
+    uint64_t order_next;       /* the order of the next list, for TNI_ORDER_DEPTH */
     uint32_t ready_count;
     uint32_t ready_of_pool[TNI_POOLS];
     _Atomic uint64_t best_key; /* of the tasks that are ready for threads; UINT64_MAX: none */
@@ -290,11 +293,11 @@ bool tni_plan_can_start(const struct tni_plan *plan, const void *place, uint64_t
 uint64_t tni_plan_retry_ns(const struct tni_plan *plan);
 /**
  * Count the ready tasks that cannot begin now, each at the pool that it lacks, for the first of
- * its variants. Tasks that wait for a better slot or variant are not counted.
+ * its variants. Tasks that wait for a better slot or variant, or for data, are not counted.
  */
 void tni_plan_count_waiting(const struct tni_plan *plan, uint64_t now_ns,
                             uint32_t ret_counts[TNI_POOLS]);
-/** Let all tasks try again, since data was moved. */
+/** Let all tasks try again, since data was moved or given back. */
 void tni_plan_unblock(struct tni_plan *plan);
 /** Give back resources early. A pool that is not held is left out. */
 void tni_plan_give_back(struct tni_plan *plan, struct tni_running *running, uint32_t pool_mask,

@@ -72,7 +72,7 @@ void tni_ready_unblock(struct tni_plan *plan, uint32_t pool_mask)
             lane->is_blocked = false;
 }
 
-static void push_one(struct tni_plan *plan, struct tni_task *task)
+static void put_into_lane(struct tni_plan *plan, struct tni_task *task)
 {
     struct tni_lane *lane = find_lane(task);
     if (lane->count == 0) {
@@ -83,9 +83,14 @@ static void push_one(struct tni_plan *plan, struct tni_task *task)
     } else if (lane->is_blocked && lane->signature->variant_count > 1) {
         lane->is_blocked = false; /* with one more task, another variant may be worth it */
     }
-    atomic_store_explicit(&task->state, TNI_TASK_READY, memory_order_relaxed);
     tni_lane_push(lane, task);
-    count_ready(plan, lane->signature->pool_mask, 1);
+}
+
+static void push_one(struct tni_plan *plan, struct tni_task *task)
+{
+    put_into_lane(plan, task);
+    atomic_store_explicit(&task->state, TNI_TASK_READY, memory_order_relaxed);
+    count_ready(plan, task->kind->signature->pool_mask, 1);
 }
 
 void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready)
@@ -121,6 +126,41 @@ struct tni_task *tni_ready_pop(struct tni_plan *plan, struct tni_lane *lane)
     return task;
 }
 
+bool tni_ready_set_aside(struct tni_plan *plan, struct tni_lane *lane)
+{
+    /* More would be looked at again and again. A task from which others took the room often
+     * waits in its lane, so that those behind it leave the room to it. */
+    enum { MOST_ASIDE = 64, MOST_TIMES = 16 };
+    struct tni_task *head = tni_lane_head(lane);
+    bool is_busy = tni_data_is_busy(plan, head->accesses);
+    if (plan->aside_count >= MOST_ASIDE || (!is_busy && head->set_aside >= MOST_TIMES))
+        return false;
+    head->set_aside = (uint8_t)(head->set_aside + !is_busy);
+    if (is_busy)
+        tni_data_await(head->accesses, true);
+    tni_lane_pop(lane);
+    if (lane->count == 0) {
+        deactivate(plan, lane);
+        tni_ready_unreserve(plan, lane);
+    }
+    tni_chain_append(&plan->aside, head);
+    plan->aside_count++;
+    return true;
+}
+
+void tni_ready_take_back(struct tni_plan *plan)
+{
+    struct tni_task *task;
+    if (plan->aside.first == NULL)
+        return;
+    while ((task = tni_chain_take(&plan->aside)) != NULL) {
+        tni_data_await(task->accesses, false);
+        put_into_lane(plan, task);
+    }
+    plan->aside_count = 0;
+    tni_ready_set_best(plan);
+}
+
 /* A lane that keeps tasks also keeps its place: how often it was overtaken, and what is
  * reserved for it. */
 static void remove_from_lane(struct tni_plan *plan, struct tni_lane *lane,
@@ -146,6 +186,7 @@ void tni_plan_remove(struct tni_plan *plan, const struct tni_graph *graph,
                      struct tni_chain *ret_tasks)
 {
     struct tni_lane *next;
+    tni_ready_take_back(plan);
     for (struct tni_lane *lane = plan->active; lane != NULL; lane = next) {
         next = lane->next_active;
         remove_from_lane(plan, lane, graph, ret_tasks);

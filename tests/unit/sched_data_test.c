@@ -122,8 +122,11 @@ struct deed {
     tn_memory memory;
     int64_t add;
     struct tnt_signal *gate;
-    bool is_done; /* the last run wrote all that it writes */
+    bool is_done;   /* the last run wrote all that it writes */
+    uint32_t order; /* of its last run, among all */
 };
+
+static _Atomic uint32_t run_count;
 
 static int act(const tn_task_call *call)
 {
@@ -131,6 +134,7 @@ static int act(const tn_task_call *call)
     uint32_t run = deed->runs++;
     TN_CHECK(call->memory != NULL);
     deed->memory = *call->memory;
+    deed->order = run_count++;
     if (deed->gate != NULL)
         tnt_await(deed->gate);
     if (run < deed->failures)
@@ -456,6 +460,61 @@ TN_TEST(a_task_waits_for_room_that_running_tasks_have)
     TN_CHECK_OK(wait_for_all());
     assert_int_equal(small.runs, 1);
     tnt_signal_close(&gate);
+    close_all();
+}
+
+TN_TEST(a_task_that_waits_for_its_data_does_not_hold_up_those_behind_it)
+{
+    struct tnt_signal gate = tnt_signal_open();
+    open_cards();
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct item *written = make(0, 1), *free = make(1, 2);
+    struct deed write = updates(written, 1), waits = reads(written), others[100], cancelled;
+    write.gate = &gate;
+    add(card, &write, NULL);
+    while (write.runs == 0)
+        ;
+    add(card, &waits, NULL);
+    for (uint32_t i = 0; i < 100; i++) {
+        others[i] = reads(free);
+        add(card, &others[i], NULL);
+    }
+    for (uint32_t i = 0; i < 100; i++)
+        while (others[i].runs == 0)
+            ;
+    assert_int_equal(waits.runs, 0);
+    tn_graph *other = open_graph(sched), *first = graph;
+    cancelled = reads(written);
+    graph = other;
+    add(card, &cancelled, NULL); /* it is set aside, or waits in its lane */
+    graph = first;
+    tn_graph_close(other);
+    tnt_signal(&gate);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(waits.runs, 1);
+    assert_int_equal(cancelled.runs, 0);
+    tnt_signal_close(&gate);
+    close_all();
+}
+
+/* Readers come faster than they end, and the writer begins all the same. */
+TN_TEST(a_writer_is_not_overtaken_by_readers_without_end)
+{
+    enum { READERS = 3000 };
+    static struct deed readers[READERS];
+    open_cards();
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct item *item = make(0, 1);
+    struct deed write = updates(item, 1);
+    uint32_t before = run_count;
+    for (uint32_t i = 0; i < READERS; i++) {
+        readers[i] = reads(item);
+        add(card, &readers[i], NULL);
+        if (i == 100)
+            add(card, &write, NULL);
+    }
+    TN_CHECK_OK(wait_for_all());
+    assert_in_range(write.order - before, 90, READERS / 2);
     close_all();
 }
 
