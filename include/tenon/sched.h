@@ -328,7 +328,9 @@ typedef int tn_data_copy_fn(void *context, const tn_memory *from, const tn_memor
 typedef void tn_data_drop_fn(void *context, const tn_memory *memory);
 
 enum {
-    TN_DATA_ON_HOST = 1 /* the program has it in the memory of the host, where it stays */
+    TN_DATA_ON_HOST = 1,  /* the program has it in the memory of the host, where it stays */
+    TN_DATA_TEMPORARY = 2 /* nobody needs its content once all tasks that name it have ended: it
+                             is dropped where another one needs the room */
 };
 
 typedef struct tn_data_options {

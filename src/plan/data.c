@@ -426,11 +426,17 @@ static bool is_only_valid(const struct tni_plan *plan, const struct tni_copy *co
     return true;
 }
 
+static bool is_needed(const struct tni_data *data)
+{
+    /* This acquire pairs with the release in end_one(). */
+    return !data->is_temporary || atomic_load_explicit(&data->uses, memory_order_acquire) != 0;
+}
+
 /* Evict an idle copy; the host gets it before, if no other memory has it. */
 static void evict(struct tni_plan *plan, struct moves *moves, struct tni_copy *copy)
 {
     struct tni_memory *memory = memory_of(plan, copy);
-    if (is_only_valid(plan, copy)) {
+    if (is_only_valid(plan, copy) && is_needed(copy->data)) {
         let_come(plan, moves, &copy->data->copies[TNI_HOST], copy);
         copy->pins--; /* it goes, so it is not idle again */
     } else {

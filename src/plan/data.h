@@ -42,6 +42,7 @@ struct tni_data {
     uint32_t readers;         /* tasks that run and read it */
     bool is_written;          /* a task that writes it runs */
     bool is_awaited;          /* a task that was set aside writes it: no more readers come */
+    bool is_temporary;        /* nobody needs it once no task names it */
     struct tni_copy copies[]; /* by memory */
 };
 

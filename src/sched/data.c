@@ -23,9 +23,10 @@ tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory)
 
 static int check_options(const struct tn_sched *sched, const tn_data_options *o)
 {
-    if ((o->flags & ~(uint32_t)TN_DATA_ON_HOST) != 0)
+    if ((o->flags & ~(uint32_t)(TN_DATA_ON_HOST | TN_DATA_TEMPORARY)) != 0)
         return tni_fail(TN_ERR_INVALID,
-                        "tn_data_options.flags is %#x: only TN_DATA_ON_HOST is known",
+                        "tn_data_options.flags is %#x: TN_DATA_ON_HOST and TN_DATA_TEMPORARY "
+                        "are known",
                         o->flags);
     if (o->reserved != 0)
         return tni_fail(TN_ERR_INVALID, "tn_data_options.reserved is %u, not 0", o->reserved);
@@ -58,6 +59,7 @@ int tn_data_create(tn_sched *sched, const tn_data_options *options, tn_data **re
     if (data != NULL && name != NULL && its != NULL) {
         *data = (struct tn_data){.sched = sched, .its = its, .name = name, .options = o};
         its->owner = data;
+        its->is_temporary = (o.flags & TN_DATA_TEMPORARY) != 0;
         data->next = sched->data;
         if (sched->data != NULL)
             sched->data->prev = data;

@@ -152,6 +152,28 @@ class Figures(Case):
         self.assertEqual(self.tenon(path, machine, "-j", "-r", "CPU=2 GPU=(0,1) MEM=9"),
                          self.tenon(path, "-j", "-r", "CPU=2 GPU=(0,1) MEM=9"))
 
+    def test_results_take_time_to_come_to_another_memory(self):
+        tasks = [{"kind": "gpu", "bytes": 1000}, {"kind": "gpu", "inputs": [0]}, {"kind": "cpu", "inputs": [0, 0]}]
+        path = self.write(graph([{"name": "gpu", "request": "CPU=0 GPU=1", "run_s": 1}, {"name": "cpu", "run_s": 1}], tasks))
+        took = {}
+        for memories in None, "GPU=5000":
+            machine = {"resources": "CPU=1 GPU=((0,1))", "links": "HOST=500"}
+            if memories:
+                machine["memories"] = memories
+            took[memories] = json.loads(self.tenon(path, self.write(machine, "machine.json"), "-j"))["makespan_ns"]
+        # The second task finds the result on its card; it comes to the CPU in 2 s.
+        self.assertEqual(took, {None: 2 * 10**9, "GPU=5000": 4 * 10**9})
+
+    def test_a_result_that_no_task_reads_any_more_leaves_a_full_memory(self):
+        tasks = [{"kind": "gpu", "bytes": 1000, "inputs": [i - 1] if i else []} for i in range(10)]
+        path = self.write(graph([{"name": "gpu", "request": "CPU=0 GPU=1", "run_s": 1}], tasks))
+        machine = {"resources": "CPU=1 GPU=(0)", "links": "HOST=500", "memories": "GPU=2000"}
+        report = json.loads(self.tenon(path, self.write(machine, "machine.json"), "-j"))
+        self.assertEqual(report["makespan_ns"], 10 * 10**9)
+        machine["memories"] = "GPU=1999"
+        self.assertIn("a task has 2000 bytes of data, and the largest memory that it may have them in 1999",
+                      self.tenon(path, self.write(machine, "machine.json"), expect=2))
+
     def test_the_order_of_the_machine_is_used(self):
         # By depth, the long task is last; by rank, first.
         path = self.write(graph([CPU], [{"kind": "cpu"}] * 10 + [{"kind": "cpu", "run_s": 1}]))
@@ -384,6 +406,9 @@ class Wrong(Case):
         self.machine_says({"resources": MACHINE, "cores": 4}, "the key 'cores' is not known")
         self.machine_says({"resources": MACHINE, "order": "best"}, "order is 'best': it is auto, depth or rank")
         self.machine_says({"resources": "GPU=(0"}, "GPU=(0: a parenthesis is not closed")
+        self.machine_says({"resources": MACHINE, "memories": "NPU=1"}, "memories names NPU, which has no slots")
+        self.machine_says({"resources": MACHINE, "memories": 5}, "memories is a number, not a text")
+        self.machine_says({"resources": MACHINE, "links": "NVLINK=1"}, "links names NVLINK: there are HOST and PEER")
         self.assertEqual(self.tenon(f"{EXAMPLES}/graph.json", "-r", "GPU=(0", expect=2),
                          "tenon simulate: --resources: GPU=(0: a parenthesis is not closed\n")
 
@@ -460,7 +485,8 @@ class Schema(Case):
         whole = {"$schema": "x", "kinds": [{"name": "a", "request": "CPU=1", "run_s": 1},
                                            {"name": "b", "affinity": "GPU", "variants": [{"request": "GPU=1", "run_s": 2}]}],
                  "tasks": [{"id": "x", "kind": "a", "inputs": [], "run_s": 3, "bytes": 4, "priority": 5}]}
-        machine = {"$schema": "x", "resources": MACHINE, "order": "rank", "skips": 8, "skew": 1}
+        machine = {"$schema": "x", "resources": MACHINE, "memories": "GPU=1000", "links": "HOST=1000 PEER=2000",
+                   "order": "rank", "skips": 8, "skew": 1}
         self.assertEqual(self.errors("graph", whole) + self.errors("machine", machine), [])
         schema = self.schema("graph")
         self.assertEqual(set(whole), set(schema["properties"]))

@@ -310,6 +310,29 @@ TN_TEST(a_full_memory_evicts_what_was_used_longest_ago)
     close_all();
 }
 
+TN_TEST(temporary_data_is_not_written_back_once_no_task_names_it)
+{
+    struct deed deeds[4], last;
+    open_with("CPU=4 GPU=((0,1))", "GPU=3000", 0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    uint64_t task = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        TN_CHECK_OK(create(&items[i], i < 2 ? TN_DATA_TEMPORARY : 0, &items[i].data));
+        deeds[i] = writes(&items[i], i);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        task = add(card, &deeds[i], i > 0 ? &task : NULL);
+    last = reads(&items[1]);
+    add(card, &last, &task); /* 1 is temporary, and needed until this task has ended */
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(items[0].copies, 0);
+    assert_int_equal(items[0].drops, 1);
+    assert_int_equal(items[1].seen, 1);
+    assert_int_equal(tn_data_fetch(items[0].data, TN_NOW), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_data_fetch(items[1].data, TN_NOW));
+    close_all();
+}
+
 /* Each memory has room for three; nothing is lost, and no memory ever has more. */
 TN_TEST_WITHIN(tasks_at_random_lose_no_write_and_fill_no_memory_too_much, 120)
 {
@@ -463,7 +486,7 @@ TN_TEST(a_task_waits_for_room_that_running_tasks_have)
     close_all();
 }
 
-TN_TEST(a_task_that_waits_for_its_data_does_not_hold_up_those_behind_it)
+TN_TEST(a_task_that_waits_for_data_holds_up_none_behind_it)
 {
     struct tnt_signal gate = tnt_signal_open();
     open_cards();
@@ -707,8 +730,8 @@ TN_TEST(a_wrong_option_of_data_or_memories_is_named)
     expect_detail("bytes is 0");
     assert_int_equal(tn_data_create(sched, TN_OPTIONS(tn_data_options, .bytes = 1), &data),
                      TN_ERR_INVALID);
-    assert_int_equal(create(&items[0], 2, &data), TN_ERR_INVALID);
-    expect_detail("only TN_DATA_ON_HOST is known");
+    assert_int_equal(create(&items[0], 4, &data), TN_ERR_INVALID);
+    expect_detail("TN_DATA_ON_HOST and TN_DATA_TEMPORARY are known");
     tn_memory_info info = {.struct_size = sizeof info};
     assert_int_equal(tn_memory_get_info(sched, &(tn_memory){"GPU", 9, 0}, &info),
                      TN_ERR_NOT_FOUND);

@@ -82,6 +82,8 @@ struct simulate_machine {
     const char *path;      /* that sentences name; NULL: none */
     json_t *root;          /* owns the text of `resources` */
     const char *resources; /* NULL: those of this machine */
+    const char *memories;  /* of cards; NULL: results are everywhere at once */
+    const char *links;     /* NULL: the defaults of the library */
     uint32_t order, skips; /* as in tn_sched_options */
     double skew;
 };

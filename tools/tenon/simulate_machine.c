@@ -22,7 +22,8 @@ static int read_order(const struct simulate_file *file, const json_t *root, uint
 
 int simulate_machine_read(const char *path, struct simulate_machine *ret_machine)
 {
-    static const char *const keys[] = {"$schema", "resources", "order", "skips", "skew", NULL};
+    static const char *const keys[] = {"$schema", "resources", "memories", "links",
+                                       "order",   "skips",     "skew",     NULL};
     static const struct simulate_number skips = {"skips", 1, UINT32_MAX, true};
     /* 0 would be the default of the library. */
     static const struct simulate_number skew = {"skew", 0.001, 1000, false};
@@ -37,6 +38,10 @@ int simulate_machine_read(const char *path, struct simulate_machine *ret_machine
         code = simulate_get_text(&file, machine.root, "resources", &machine.resources);
     if (code == CMD_FINE && machine.resources == NULL)
         code = simulate_fail(&file, "resources is missing");
+    if (code == CMD_FINE)
+        code = simulate_get_text(&file, machine.root, "memories", &machine.memories);
+    if (code == CMD_FINE)
+        code = simulate_get_text(&file, machine.root, "links", &machine.links);
     if (code == CMD_FINE)
         code = read_order(&file, machine.root, &machine.order);
     if (code == CMD_FINE)

@@ -10,8 +10,9 @@ struct run {
     const struct simulate_graph *graph;
     struct simulate_result *result;
     tn_sched *sched;
-    tn_kind **kinds; /* [kind_count] */
-    uint32_t *ended; /* [ended_count]: tasks in the order of their ends */
+    bool has_memories; /* results of tasks are data */
+    tn_kind **kinds;   /* [kind_count] */
+    uint32_t *ended;   /* [ended_count]: tasks in the order of their ends */
     uint32_t ended_count;
 };
 
@@ -85,8 +86,72 @@ static int make_kind(struct run *run, uint32_t at)
 
 /* ---- tasks ------------------------------------------------------------------------------- */
 
+/* The results of tasks, and which a task writes and reads. */
+struct results {
+    tn_data **data; /* [task_count]; NULL: the result has no bytes, or is not looked at */
+    tn_access *accesses;
+    uint64_t *access_ends; /* [task_count] */
+};
+
+static bool has_access(const tn_access *accesses, uint64_t count, const tn_data *data)
+{
+    uint64_t at = 0;
+    while (at < count && accesses[at].data != data)
+        at++;
+    return at < count;
+}
+
+/* A task writes its result, and reads those of its inputs. */
+static void add_accesses(const struct simulate_graph *graph, struct results *results)
+{
+    uint64_t used = 0, input = 0;
+    for (uint32_t i = 0; i < graph->task_count; i++) {
+        uint64_t first = used;
+        if (results->data[i] != NULL)
+            results->accesses[used++] = (tn_access){.data = results->data[i], .mode = TN_WRITE};
+        for (; input < graph->input_ends[i]; input++) {
+            tn_data *data = results->data[graph->inputs[input]];
+            if (data != NULL && !has_access(results->accesses + first, used - first, data))
+                results->accesses[used++] = (tn_access){.data = data, .mode = TN_READ};
+        }
+        results->access_ends[i] = used;
+    }
+}
+
+static int make_results(const struct run *run, struct results *ret)
+{
+    const struct simulate_graph *graph = run->graph;
+    uint32_t count = graph->task_count;
+    uint64_t input_count = count > 0 ? graph->input_ends[count - 1] : 0;
+    ret->data = calloc(count + (size_t)1, sizeof(tn_data *));
+    ret->accesses = calloc(count + input_count + 1, sizeof *ret->accesses);
+    ret->access_ends = calloc(count + (size_t)1, sizeof *ret->access_ends);
+    int status = ret->data == NULL || ret->accesses == NULL || ret->access_ends == NULL
+                     ? TN_ERR_NO_MEMORY
+                     : 0;
+    for (uint32_t i = 0; i < count && status == 0; i++)
+        if (graph->tasks[i].bytes > 0)
+            status = tn_data_create(run->sched,
+                                    TN_OPTIONS(tn_data_options, .name = "result",
+                                               .bytes = graph->tasks[i].bytes,
+                                               .flags = TN_DATA_TEMPORARY),
+                                    &ret->data[i]);
+    if (status == 0)
+        add_accesses(graph, ret);
+    return status;
+}
+
+/* The data is closed with the scheduler. */
+static void free_results(struct results *results)
+{
+    free((void *)results->data);
+    free(results->accesses);
+    free(results->access_ends);
+}
+
 static int add_tasks(const struct run *run, tn_graph *made)
 {
+    struct results results = {0};
     const struct simulate_graph *graph = run->graph;
     uint32_t count = graph->task_count;
     uint64_t input_count = count > 0 ? graph->input_ends[count - 1] : 0;
@@ -105,11 +170,15 @@ static int add_tasks(const struct run *run, tn_graph *made)
         if (graph->ids[i] != NULL)
             names[i] = json_string_value(graph->ids[i]);
     }
-    int status = tn_graph_add(made,
+    int status = run->has_memories ? make_results(run, &results) : 0;
+    if (status == 0)
+        status = tn_graph_add(made,
                               TN_OPTIONS(tn_task_list, .tasks = graph->tasks, .count = count,
                                          .input_ends = graph->input_ends, .inputs = inputs,
-                                         .names = names),
+                                         .names = names, .access_ends = results.access_ends,
+                                         .accesses = results.accesses),
                               NULL);
+    free_results(&results);
     free(inputs);
     free((void *)names);
     return status;
@@ -207,9 +276,12 @@ int simulate_run(const struct simulate_graph *graph, const struct simulate_machi
                  bool is_traced, struct simulate_result *ret_result)
 {
     struct simulate_result result = {.info.struct_size = sizeof result.info};
-    struct run run = {.graph = graph, .result = &result};
+    struct run run = {
+        .graph = graph, .result = &result, .has_memories = machine->memories != NULL};
     const tn_sched_options options = {.struct_size = sizeof options,
                                       .resources = machine->resources,
+                                      .memories = machine->memories,
+                                      .links = machine->links,
                                       .flags =
                                           TN_SCHED_VIRTUAL | (is_traced ? TN_SCHED_TRACE : 0),
                                       .order = machine->order,

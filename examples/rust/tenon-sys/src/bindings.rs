@@ -1322,6 +1322,7 @@ pub type tn_data_drop_fn = ::std::option::Option<
     unsafe extern "C" fn(context: *mut ::std::os::raw::c_void, memory: *const tn_memory),
 >;
 pub const TN_DATA_ON_HOST: _bindgen_ty_32 = 1;
+pub const TN_DATA_TEMPORARY: _bindgen_ty_32 = 2;
 pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
