@@ -359,7 +359,8 @@ TN_API TN_NODISCARD int tn_data_create(tn_sched *sched, const tn_data_options *o
  * until a task writes the data, and has room until it is closed.
  * @return 0, or
  *         TN_ERR_TIMED_OUT  a task writes it, or another thread moves it
- *         TN_ERR_INVALID    no task has written it; or an argument is NULL
+ *         TN_ERR_INVALID    no task has written it; or the task of this thread writes it; or an
+ *                           argument is NULL
  *         TN_ERR_NO_MEMORY  the copy function returned TN_TASK_OOM
  *         TN_ERR_INTERRUPTED, TN_ERR_FORKED
  *         Another error: what the copy function returned

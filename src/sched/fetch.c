@@ -11,11 +11,26 @@ static int check(const struct tn_data *data)
     return data == NULL ? tni_fail_null("data") : tni_sched_check(data->sched, "sched");
 }
 
+/* Whether this thread runs a task that writes the data, which it would wait for. */
+static bool is_written_here(const struct tn_data *data)
+{
+    for (const struct tni_worker *worker = tni_crew_current(); worker != NULL;
+         worker = worker->outer) {
+        const struct tni_access *a = worker->task != NULL ? worker->task->accesses : NULL;
+        for (; a != NULL && a->data != NULL; a++)
+            if (a->data == data->its && (a->mode & TNI_WRITES) != 0)
+                return true;
+    }
+    return false;
+}
+
 int tn_data_fetch(tn_data *data, tn_deadline deadline)
 {
     int status = check(data);
     if (status != 0)
         return status;
+    if (is_written_here(data))
+        return tni_fail(TN_ERR_INVALID, "the task of this thread writes '%.64s'", data->name);
     struct tn_sched *sched = data->sched;
     const struct tni_access accesses[] = {{data->its, TNI_READS}, {0}};
     struct tni_running running = {.memory = TNI_HOST, .accesses = accesses};

@@ -122,7 +122,8 @@ struct deed {
     tn_memory memory;
     int64_t add;
     struct tnt_signal *gate;
-    bool is_done;   /* the last run wrote all that it writes */
+    bool is_done; /* the last run wrote all that it writes */
+    int statuses[4];
     uint32_t order; /* of its last run, among all */
 };
 
@@ -739,6 +740,26 @@ TN_TEST(a_wrong_option_of_data_or_memories_is_named)
                      TN_ERR_NOT_FOUND);
     assert_int_equal(tn_data_fetch(NULL, TN_NOW), TN_ERR_INVALID);
     assert_null(tn_data_close(NULL));
+    close_all();
+}
+
+static int fetch_own(const tn_task_call *call)
+{
+    struct deed *deed = call->context;
+    for (uint32_t i = 0; i < deed->count; i++)
+        deed->statuses[i] = tn_data_fetch(deed->items[i]->data, tnt_deadline(10000));
+    return TN_TASK_DONE;
+}
+
+TN_TEST(a_task_fetches_what_it_reads_and_not_what_it_writes)
+{
+    open_cards();
+    struct deed deed = {
+        .items = {make(0, 1), make(1, 2)}, .modes = {TN_READ, TN_READ | TN_WRITE}, .count = 2};
+    add(add_kind(sched, fetch_own, "CPU=0 GPU=1"), &deed, NULL);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(deed.statuses[0], 0);
+    assert_int_equal(deed.statuses[1], TN_ERR_INVALID);
     close_all();
 }
 
