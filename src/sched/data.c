@@ -94,7 +94,7 @@ static int copy(struct tn_sched *sched, const struct tni_copy *its, struct speed
         from = tni_memory_named(sched, its->from);
     uint64_t since_ns = tni_os_now_ns();
     int status = data->options.copy(data->options.context, has_source ? &from : NULL, &to);
-    if (status != 0 && status != TN_TASK_OOM && status > 0)
+    if (status > 0 && status != TN_TASK_OOM)
         return tni_fail(TN_ERR_INVALID,
                         "the copy function of '%.64s' returned %d, which is no TN_TASK_OOM and "
                         "no TN_ERR_*",

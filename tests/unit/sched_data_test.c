@@ -35,7 +35,7 @@ static int copy(void *context, const tn_memory *from, const tn_memory *to)
     uint32_t at = place_of(to);
     int status = atomic_exchange(&item->fails, 0);
     if (status != 0)
-        return status == TN_TASK_OOM ? status : tni_fail(status, "the card is gone");
+        return status > 0 ? status : tni_fail(status, "the card is gone");
     if (item->at[at] == NULL) {
         int64_t now = atomic_fetch_add(&held[at], BYTES) + BYTES;
         TN_CHECK(at == HOST || now <= most[at]);
@@ -617,6 +617,9 @@ TN_TEST(a_copy_that_fails_fails_its_task_and_nothing_else)
     TN_CHECK_OK(wait_for_all());
     struct deed wrong = reads(item);
     add(card, &wrong, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_INVALID);
+    expect_detail("the copy function of 'item' returned 5, which is no TN_TASK_OOM");
+    assert_int_equal(wrong.runs, 0);
     close_all();
 }
 
