@@ -539,7 +539,8 @@ TN_API TN_NODISCARD int tn_graph_get_info(tn_graph *graph, tn_graph_info *ret_in
 TN_API TN_NODISCARD int tn_task_get_status(tn_graph *graph, uint64_t task, uint64_t *ret_cause);
 
 /**
- * End a task that returned, or is about to return, TN_TASK_PENDING.
+ * End a task that returned, or is about to return, TN_TASK_PENDING. If it is about to return
+ * something else, that counts, and this call does not.
  *
  * @param status  0, or a negative TN_ERR_*; with an error, the tn_error_detail() of this thread
  *                is kept as its sentence

@@ -225,7 +225,7 @@ static bool let_pend(struct turn *turn, struct tni_task *task, int *status)
     tni_sched_lock(sched);
     struct tni_running *next = task->is_ended_early ? NULL : tni_running_create(sched);
     if (task->is_ended_early) {
-        *status = task->early_status;
+        *status = tni_finish_early(tni_graph_of(task), task);
     } else if (next == NULL) {
         *status = tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a task that pends");
         tni_finish_failure(tni_graph_of(task), task, *status);

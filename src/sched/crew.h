@@ -9,11 +9,19 @@
 
 enum { TNI_FAILURE_BYTES = 256 };
 
+/* The sentence of a task that was ended with an error before its function returned. */
+struct tni_early {
+    struct tni_early *next;
+    const struct tni_task *task;
+    char sentence[TNI_FAILURE_BYTES];
+};
+
 struct tn_graph {
     struct tni_graph tasks; /* the first member: a task finds its graph by it */
     struct tn_sched *sched;
     struct tn_graph *prev, *next;    /* of the scheduler */
     uint32_t trace_number;           /* of the graph in the trace */
+    struct tni_early *early;         /* owned */
     tni_os_cond ended;               /* broadcast when the last task has ended */
     int failure_status;              /* of the task that failed first; 0: none failed */
     char failure[TNI_FAILURE_BYTES]; /* its sentence */
@@ -167,6 +175,10 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended);
 void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns);
 /** End what tasks have, and tell who waits for their data. Under the lock. */
 void tni_finish_use(struct tn_sched *sched, struct tni_running *running, uint64_t now_ns);
+/** Keep this thread's detail for a task that is ended early. Under the lock. */
+void tni_finish_keep_sentence(struct tn_graph *graph, const struct tni_task *task);
+/** Fail with the status and the sentence that were kept for the task. Under the lock. */
+int tni_finish_early(struct tn_graph *graph, const struct tni_task *task);
 /** Take `running` from the task, and give it back, once no task has it. Under the lock. */
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
 /**

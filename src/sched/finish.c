@@ -17,6 +17,28 @@ void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int
                  task->kind->name, tn_error_detail());
 }
 
+void tni_finish_keep_sentence(struct tn_graph *graph, const struct tni_task *task)
+{
+    struct tni_early *early = malloc(sizeof *early);
+    if (early == NULL)
+        return; /* the status tells enough */
+    early->task = task;
+    snprintf(early->sentence, sizeof early->sentence, "%s", tn_error_detail());
+    early->next = graph->early;
+    graph->early = early;
+}
+
+int tni_finish_early(struct tn_graph *graph, const struct tni_task *task)
+{
+    const struct tni_early *early = graph->early;
+    while (early != NULL && early->task != task)
+        early = early->next;
+    if (task->early_status == 0)
+        return 0;
+    return tni_fail(task->early_status, "%s",
+                    early != NULL ? early->sentence : "it was ended with an error");
+}
+
 void tni_finish_count(struct tn_graph *graph, uint32_t ended)
 {
     struct tn_sched *sched = graph->sched;
@@ -109,12 +131,18 @@ static int run_elsewhere(struct tn_sched *sched, struct tni_task *task,
 bool tni_finish_again(struct tn_sched *sched, struct tni_task *task,
                       const struct tni_running *running, int *status)
 {
-    if (*status != TN_TASK_OOM)
-        return *status == TN_TASK_RETRY && task->attempt < task->kind->attempts;
+    if (*status != TN_TASK_OOM &&
+        (*status != TN_TASK_RETRY || task->attempt >= task->kind->attempts))
+        return false;
     tni_sched_lock(sched);
-    *status = run_elsewhere(sched, task, running);
+    bool is_again = *status == TN_TASK_RETRY;
+    if (!is_again) {
+        *status = run_elsewhere(sched, task, running);
+        is_again = *status == 0;
+    }
+    task->is_ended_early = false; /* that was said of the run that has ended */
     tni_sched_unlock(sched);
-    return *status == 0;
+    return is_again;
 }
 
 int tni_finish_status(const struct tni_task *task, int status)

@@ -341,6 +341,11 @@ tn_graph *tn_graph_close(tn_graph *graph)
         tni_os_cond_fini(&graph->ended);
     }
     tni_graph_fini(&graph->tasks);
+    while (graph->early != NULL) {
+        struct tni_early *early = graph->early;
+        graph->early = early->next;
+        free(early);
+    }
     free(graph);
     return NULL;
 }

@@ -72,7 +72,7 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
         its->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
         its->early_status = status;
         if (status < 0)
-            tni_finish_failure(graph, its, status);
+            tni_finish_keep_sentence(graph, its);
     } else {
         found = tni_fail(TN_ERR_INVALID, "task %llu does not run", (unsigned long long)task);
     }

@@ -128,8 +128,30 @@ TN_TEST(a_task_that_pends_ends_when_it_is_told_to)
 
 static int end_itself(const tn_task_call *call)
 {
-    TN_CHECK_OK(tn_task_end(call->graph, call->task, *(int *)call->context));
+    int status = *(int *)call->context;
+    if (status != 0)
+        (void)tni_fail(status, "the answer was no");
+    TN_CHECK_OK(tn_task_end(call->graph, call->task, status));
+    (void)tni_fail(TN_ERR_SYSTEM, "an error of something else");
     return TN_TASK_PENDING;
+}
+
+static int end_itself_in_vain(const tn_task_call *call)
+{
+    static const int returns[] = {TN_TASK_RETRY, TN_TASK_DONE};
+    TN_CHECK_OK(tn_task_end(call->graph, call->task, TN_ERR_DENIED));
+    return returns[call->attempt - 1];
+}
+
+TN_TEST(a_task_that_does_not_pend_ends_as_its_function_says)
+{
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    uint64_t task =
+        add_task(graph, (tn_task){.kind = add_kind(sched, end_itself_in_vain, NULL)}, NULL, 0);
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    assert_int_equal(tn_task_get_status(graph, task, NULL), 0);
+    tn_sched_close(sched);
 }
 
 TN_TEST(a_task_may_be_ended_before_its_function_returns)
@@ -142,6 +164,7 @@ TN_TEST(a_task_may_be_ended_before_its_function_returns)
     TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
     (void)add_task(graph, (tn_task){.kind = kind, .context = &bad}, NULL, 0);
     assert_int_equal(tn_graph_run(graph, TN_FOREVER), TN_ERR_DENIED);
+    assert_non_null(strstr(tn_error_detail(), "the answer was no"));
     tn_sched_close(sched);
 }
 
