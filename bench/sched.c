@@ -332,9 +332,9 @@ static void print_pipeline(void)
         ends[LENGTH + i] = i + 1;
         inputs[i] = TN_TASK_OF_LIST(i);
     }
-    double took_ns =
-        run_virtual(sched, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 2 * LENGTH,
-                                      .input_ends = ends, .inputs = inputs));
+    double took_ns = run_virtual(sched, TN_OPTIONS(tn_task_list, .tasks = tasks,
+                                                   .count = UINT64_C(2) * LENGTH,
+                                                   .input_ends = ends, .inputs = inputs));
     /* Two rounds on four CPUs; the GPU needs 0.4 s for the last four. */
     bench_print_value("hybrid_makespan_pipeline", took_ns / (1200.0 * (double)ms), "x", 1);
 }

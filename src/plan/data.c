@@ -175,7 +175,6 @@ static void remove_idle(struct tni_plan *plan, struct tni_copy *copy)
 {
     copy->prev->next = copy->next;
     copy->next->prev = copy->prev;
-    copy->prev = copy->next = NULL;
     memory_of(plan, copy)->idle -= copy->data->bytes;
 }
 
@@ -235,6 +234,7 @@ struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, bool is_
         data->copies[m] = (struct tni_copy){.data = data, .memory = (uint8_t)m};
     if (is_kept) {
         struct tni_copy *copy = &data->copies[TNI_HOST];
+        copy->data = data;
         copy->is_kept = true;
         copy->state = TNI_COPY_VALID;
         memory_of(plan, copy)->used += bytes;

@@ -163,24 +163,28 @@ int tni_data_move(struct tn_sched *sched, struct tni_running *running)
 
 /* ---- what memories have ------------------------------------------------------------------ */
 
+static bool is_named(const struct tni_memory *its, const tn_memory *memory)
+{
+    const struct tni_pool *pool = its->pool;
+    if (pool == NULL || memory->resource == NULL)
+        return pool == NULL && memory->resource == NULL;
+    if (strcmp(pool->name, memory->resource) != 0)
+        return false;
+    for (uint32_t i = its->first; i < its->first + its->count; i++)
+        if (pool->slots[i].id == memory->slot)
+            return true;
+    return false;
+}
+
 static int find_memory(const struct tn_sched *sched, const tn_memory *memory,
                        uint32_t *ret_memory)
 {
-    const struct tni_memories *all = &sched->plan.memories;
-    for (uint32_t m = 0; m < all->count; m++) {
-        const struct tni_memory *its = &all->all[m];
-        if (its->pool == NULL && memory->resource != NULL)
-            continue;
-        if (its->pool != NULL &&
-            (memory->resource == NULL || strcmp(its->pool->name, memory->resource) != 0))
-            continue;
-        *ret_memory = m;
-        for (uint32_t i = its->first; i < its->first + its->count; i++)
-            if (its->pool->slots[i].id == memory->slot)
-                return 0;
-        if (its->pool == NULL)
+    const struct tni_memories *memories = &sched->plan.memories;
+    for (uint32_t m = 0; m < memories->count; m++)
+        if (is_named(&memories->all[m], memory)) {
+            *ret_memory = m;
             return 0;
-    }
+        }
     return tni_fail(TN_ERR_NOT_FOUND, "the scheduler knows no memory of %.40s %u",
                     memory->resource != NULL ? memory->resource : "the host", memory->slot);
 }

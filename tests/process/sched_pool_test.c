@@ -41,6 +41,8 @@ static int fill(const tn_task_call *call)
 }
 
 static _Atomic int32_t last_pid;
+static _Atomic uint32_t kill_each, take_count,
+    kills; /* kill_each: 0, or after so many results */
 
 static int take(const tn_task_call *call, tn_pool_result *result)
 {
@@ -48,6 +50,8 @@ static int take(const tn_task_call *call, tn_pool_result *result)
     deed->takes++;
     deed->pid = result->pid;
     last_pid = result->pid;
+    if (kill_each != 0 && ++take_count % kill_each == 0)
+        kills += kill(result->pid, SIGKILL) == 0;
     if (result->message.size_bytes == sizeof deed->number)
         memcpy(&deed->number, result->message.bytes, sizeof deed->number);
     if (result->message.tensor_count == 1) {
@@ -177,12 +181,14 @@ TN_TEST(the_task_of_a_killed_worker_runs_again)
 
 TN_TEST(every_task_has_one_result_while_workers_are_killed)
 {
-    enum { TASKS = 20000, LEAST_KILLS = 5 };
+    enum { TASKS = 20000, EACH = 2500, LEAST_KILLS = 5 };
     static struct deed deeds[TASKS];
     tn_pool_options options = pool_options(2);
     options.attempts = 100;
     struct pool_world w = pool_open_world(options);
-    int kills = 0, status;
+    int status;
+    kill_each = EACH; /* and others at any time, as often as this process gets to it */
+    kills = take_count = 0;
     open_sched("CPU=2");
     tn_kind *kind = kind_of(&w, NULL);
     for (int32_t i = 0; i < TASKS; i++) {
@@ -199,6 +205,7 @@ TN_TEST(every_task_has_one_result_while_workers_are_killed)
         assert_int_equal(deeds[i].takes, 1);
     }
     last_pid = 0;
+    kill_each = 0;
     close_all(&w);
 }
 

@@ -170,11 +170,11 @@ TN_TEST(while_nothing_changes_the_time_since_the_last_change_grows)
     add(NULL, 2);
     await_begun(1);
     uint64_t before = tni_os_now_ns();
-    while (look_at_one().changed_ns < 20 * 1000 * 1000)
+    while (look_at_one().changed_ns < UINT64_C(20000000))
         assert_true(tni_os_now_ns() - before < UINT64_C(30000000000));
     /* An idle guard and a waiting caller sleep again and again: that is no change. */
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(30)), TN_ERR_TIMED_OUT);
-    assert_true(look_at_one().changed_ns >= 20 * 1000 * 1000);
+    assert_true(look_at_one().changed_ns >= UINT64_C(20000000));
     is_open = true;
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(30000)));
     close_all();

@@ -40,7 +40,7 @@ static int copy(void *context, const tn_memory *from, const tn_memory *to)
         int64_t now = atomic_fetch_add(&held[at], BYTES) + BYTES;
         TN_CHECK(at == HOST || now <= most[at]);
         item->at[at] = malloc(sizeof(int64_t));
-        *item->at[at] = -1;
+        TN_CHECK(item->at[at] != NULL);
     }
     if (from == NULL) {
         item->rooms++;
@@ -69,7 +69,7 @@ static void open_with(const char *resources, const char *memories, uint32_t flag
     memset(items, 0, sizeof items);
     memset(held, 0, sizeof held);
     for (uint32_t i = 0; i < CARDS; i++)
-        most[i] = 3 * BYTES;
+        most[i] = INT64_C(3) * BYTES;
     TN_CHECK_OK(tn_sched_create(
         TN_OPTIONS(tn_sched_options, .resources = resources, .memories = memories,
                    .links = "HOST=1000000000 PEER=2000000000", .flags = flags),
