@@ -105,15 +105,12 @@ static uint64_t parallel(const struct tni_plan *plan, const struct tni_request *
     return TNI_MAX(least, 1);
 }
 
-/* How long the first task of a lane takes as a variant, with what moves before. 0: not known */
-static uint64_t time_of(const struct tni_plan *plan, const struct tni_lane *lane, uint32_t v)
+/* How long it takes to bring the data of the first task of a lane to where a variant runs. */
+static uint64_t cost_of(const struct tni_plan *plan, const struct tni_lane *lane, uint32_t v)
 {
-    const struct tni_task *head = tni_lane_head(lane);
+    const struct tni_access *accesses = tni_lane_head(lane)->accesses;
     const struct tni_request *request = &lane->signature->variants[v].request;
-    uint64_t run_ns = tni_task_time(head, v);
-    return run_ns == 0 || head->accesses == NULL
-               ? run_ns
-               : run_ns + tni_where_least_ns(plan, request, head->accesses);
+    return accesses != NULL ? tni_where_least_ns(plan, request, accesses) : 0;
 }
 
 /*
@@ -124,13 +121,16 @@ static uint64_t wait_for_variant(const struct tni_plan *plan, const struct tni_l
                                  uint64_t now_ns, uint32_t v)
 {
     const struct tni_task *head = tni_lane_head(lane);
-    uint64_t own_ns = time_of(plan, lane, v);
-    for (uint32_t w = 0; w < lane->signature->variant_count && own_ns != 0; w++) {
+    uint64_t own_ns = tni_task_time(head, v);
+    if (own_ns == 0)
+        return 0;
+    own_ns += cost_of(plan, lane, v);
+    for (uint32_t w = 0; w < lane->signature->variant_count; w++) {
         const struct tni_request *request = &lane->signature->variants[w].request;
-        uint64_t other_ns =
-            head->accesses == NULL ? head->kind->mean_ns[w] : time_of(plan, lane, w);
+        uint64_t other_ns = head->kind->mean_ns[w];
         if (w == v || other_ns == 0)
             continue;
+        other_ns += cost_of(plan, lane, w);
         uint64_t from_ns = free_ns(plan, request);
         if (from_ns == TNI_FOREVER || from_ns + other_ns <= now_ns)
             continue; /* not known, or late: it may take much longer */

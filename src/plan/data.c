@@ -9,8 +9,8 @@
  * I2  A copy with pins is neither evicted nor dropped. A copy without pins is idle, and in the
  *     ring of its memory.
  * I3  While a task that writes data runs, no other task runs with it, and nothing moves it.
- * I4  Data that was written has a valid copy, or one that is COMING from it: the last valid
- *     copy is evicted only after the host has it.
+ * I4  The last valid copy of data is evicted only after the host has one, unless the data is
+ *     temporary and no task names it any more.
  *
  * The room above moves data, without its lock, between tni_data_begin() and tni_data_moved().
  */
@@ -99,7 +99,8 @@ static int read_links(struct tni_memories *memories, const char *text)
         if ((status = tni_word_amount(&word, &amount)) != 0)
             return status;
         if (amount == 0)
-            return tni_fail(TN_ERR_INVALID, "links: %s=0, but bytes a second are more",
+            return tni_fail(TN_ERR_INVALID,
+                            "links: %s=0: a link carries more than 0 bytes a second",
                             names[link]);
         memories->ns_per_byte[link] = 1e9 * TNI_UNIT / (double)amount;
         memories->is_measured[link] = true;
@@ -326,17 +327,18 @@ int tni_data_can_ever(const struct tni_plan *plan, const struct tn_kind *kind,
                 (m == 0 || plan->memories.all[m].count >= slots))
                 fits = TNI_MAX(fits, plan->memories.all[m].capacity);
         if (fits == 0)
-            return tni_fail(TN_ERR_INVALID,
-                            "%.40s: tasks with data request %llu slots of %s, of which no card "
-                            "has so many",
-                            kind->name, (unsigned long long)slots, pool->name);
+            return tni_fail(
+                TN_ERR_INVALID,
+                "%.40s: its tasks have data and request %llu slots of %s: no card has "
+                "that many",
+                kind->name, (unsigned long long)slots, pool->name);
         most = TNI_MAX(most, fits);
     }
     return bytes <= most
                ? 0
                : tni_fail(TN_ERR_INVALID,
-                          "%.40s: a task has %llu bytes of data, and the largest memory that "
-                          "it may have them in %llu",
+                          "%.40s: the data of a task has %llu bytes, and the largest memory "
+                          "for it %llu",
                           kind->name, (unsigned long long)bytes, (unsigned long long)most);
 }
 

@@ -319,7 +319,7 @@ static int move_data(struct turn *turn)
 {
     struct tn_sched *sched = turn->worker->sched;
     bool moves = turn->worker->running->moves != NULL;
-    int status = tni_data_move(sched, turn->worker->running);
+    int status = tni_moves_run(sched, turn->worker->running);
     if (moves) {
         tni_sched_lock(sched);
         tni_crew_wake(sched); /* for tasks that waited for what was moved */

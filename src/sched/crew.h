@@ -258,11 +258,11 @@ tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory);
  * Move what a task needs. Not under the lock.
  * @return 0, TN_TASK_OOM, or the error with which the task fails
  */
-int tni_data_move(struct tn_sched *sched, struct tni_running *running);
+int tni_moves_run(struct tn_sched *sched, struct tni_running *running);
 /** What is listed was moved, or failed: others may begin. Under the lock. */
-void tni_data_settle(struct tn_sched *sched, struct tni_running *running);
+void tni_moves_settle(struct tn_sched *sched, struct tni_running *running);
 /** Tell threads that wait for data that tasks have ended. Under the lock. */
-void tni_data_ended(struct tn_sched *sched);
+void tni_moves_tell(struct tn_sched *sched);
 /** Write what a memory has, for an error: "; GPU 0 has 5 of 8 bytes in use: ...". */
 void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
                       size_t size_bytes);

@@ -130,33 +130,35 @@ static int move_all(struct tn_sched *sched, const struct tni_running *running,
     return 0;
 }
 
-void tni_data_ended(struct tn_sched *sched)
+void tni_moves_tell(struct tn_sched *sched)
 {
     if (sched->data_waits > 0)
         tni_os_cond_broadcast(&sched->data_changed);
 }
 
-void tni_data_settle(struct tn_sched *sched, struct tni_running *running)
+void tni_moves_settle(struct tn_sched *sched, struct tni_running *running)
 {
+    for (struct tni_copy *its = running->moves; its != NULL; its = its->next_move)
+        its->is_moved |= tni_sched_is_virtual(sched); /* there, only time passes */
     tni_data_moved(&sched->plan, running);
     tni_plan_unblock(&sched->plan);
-    tni_data_ended(sched);
+    tni_moves_tell(sched);
 }
 
-int tni_data_move(struct tn_sched *sched, struct tni_running *running)
+int tni_moves_run(struct tn_sched *sched, struct tni_running *running)
 {
     struct speeds speeds = {0};
     if (running->lacking == NULL && running->moves == NULL)
         return 0;
     int status = running->lacking == NULL
-                     ? move_all(sched, running, &speeds)
+                     ? (tni_sched_is_virtual(sched) ? 0 : move_all(sched, running, &speeds))
                      : tni_fail(TN_ERR_INVALID, "it reads '%.64s', which no task has written",
                                 data_of(running->lacking)->name);
     tni_sched_lock(sched);
     for (uint32_t i = 0; i < TNI_LINKS; i++)
         if (speeds.bytes[i] > 0)
             tni_link_learn(&sched->plan.memories, i, speeds.bytes[i], speeds.ns[i]);
-    tni_data_settle(sched, running);
+    tni_moves_settle(sched, running);
     tni_sched_unlock(sched);
     return status;
 }

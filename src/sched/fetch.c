@@ -38,26 +38,22 @@ int tn_data_fetch(tn_data *data, tn_deadline deadline)
     sched->data_waits++;
     while (status == 0 && !tni_data_can_begin(&sched->plan, accesses, TNI_HOST)) {
         if (tni_os_now_ns() >= deadline.ns)
-            status = tni_fail(TN_ERR_TIMED_OUT, "'%.64s' is written or moved", data->name);
+            status = tni_fail(TN_ERR_TIMED_OUT, "a task writes '%.64s', or a thread moves it",
+                              data->name);
         else
             status = tni_sched_sleep(sched, &sched->data_changed, deadline.ns);
     }
     sched->data_waits--;
     if (status == 0)
         tni_data_begin(&sched->plan, &running, false);
-    for (struct tni_copy *its = running.moves; its != NULL && tni_sched_is_virtual(sched);
-         its = its->next_move)
-        its->is_moved = true;
-    if (tni_sched_is_virtual(sched))
-        tni_data_moved(&sched->plan, &running);
     tni_sched_unlock(sched);
     if (status != 0)
         return status;
-    status = tni_data_move(sched, &running);
+    status = tni_moves_run(sched, &running);
     tni_sched_lock(sched);
     tni_data_end(&sched->plan, &running);
     tni_plan_unblock(&sched->plan);
-    tni_data_ended(sched);
+    tni_moves_tell(sched);
     (void)tni_crew_wake(sched);
     tni_sched_unlock(sched);
     return status != TN_TASK_OOM

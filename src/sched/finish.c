@@ -43,7 +43,7 @@ void tni_finish_count(struct tn_graph *graph, uint32_t ended)
 {
     struct tn_sched *sched = graph->sched;
     sched->ended_count += ended;
-    tni_data_ended(sched);
+    tni_moves_tell(sched);
     /* This release pairs with the acquire in tni_graph_has_ended(). */
     if (ended == 0 ||
         atomic_fetch_sub_explicit(&graph->tasks.unended, ended, memory_order_acq_rel) != ended)
@@ -61,7 +61,7 @@ void tni_finish_use(struct tn_sched *sched, struct tni_running *running, uint64_
     bool has_data = running->accesses != NULL;
     tni_plan_end(&sched->plan, running, now_ns);
     if (has_data)
-        tni_data_ended(sched);
+        tni_moves_tell(sched);
 }
 
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)

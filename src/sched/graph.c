@@ -109,7 +109,7 @@ static int64_t copy_accesses(const struct tn_sched *sched, const tn_task_list *l
         ret[i - first] = (struct tni_access){given->data->its, given->mode};
         for (uint64_t j = first; j < i; j++)
             if (list->accesses[j].data == given->data)
-                return tni_fail(TN_ERR_INVALID, "task %llu names data twice",
+                return tni_fail(TN_ERR_INVALID, "task %llu names the same data twice",
                                 (unsigned long long)task);
     }
     ret[end - first] = (struct tni_access){0};

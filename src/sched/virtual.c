@@ -92,9 +92,7 @@ static int begin_tasks(struct tn_sched *sched)
 /* The data of a task has come: the task runs. */
 static void begin_after_move(struct tn_sched *sched, struct tni_event event)
 {
-    for (struct tni_copy *copy = event.running->moves; copy != NULL; copy = copy->next_move)
-        copy->is_moved = true;
-    tni_data_settle(sched, event.running);
+    tni_moves_settle(sched, event.running);
     uint64_t run_ns = tni_task_time(event.task, event.running->variant);
     event.ends_ns += TNI_MIN(run_ns, TNI_FOREVER - 1 - event.ends_ns);
     event.is_move = false;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a domain shows of schedulers. */
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,8 +19,9 @@ static tn_domain *domain;
 static tn_inspector *inspector;
 static tn_sched *sched;
 static tn_graph *graph;
-static _Atomic bool is_open; /* tasks that wait end */
-static _Atomic uint32_t begun;
+/* A task sends one signal when it begins, and ends when it gets one. */
+static struct tnt_signal begun, gate;
+static uint32_t added;
 
 static int note(const tn_scheduler_entry *scheduler, void *context)
 {
@@ -71,30 +71,45 @@ static int create(const char *resources, const char *name, tn_sched **ret_sched)
         ret_sched);
 }
 
+/* A child makes its own. */
+static void open_signals(void)
+{
+    begun = tnt_signal_open();
+    gate = tnt_signal_open();
+    added = 0;
+}
+
+/* Let all tasks end. */
+static void open_gate(void)
+{
+    for (; added > 0; added--)
+        tnt_signal(&gate);
+}
+
 static void open_all(const char *resources)
 {
     domain = tnt_domain(TN_OPTIONS(tn_domain_options, .flags = TN_DOMAIN_NO_MANAGER));
     inspector = open_inspector();
-    is_open = false;
-    begun = 0;
+    open_signals();
     TN_CHECK_OK(create(resources, "pipeline", &sched));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 }
 
 static void close_all(void)
 {
-    is_open = true;
+    open_gate();
     sched = tn_sched_close(sched);
     inspector = tn_inspector_close(inspector);
     domain = tn_domain_close(domain);
+    tnt_signal_close(&begun);
+    tnt_signal_close(&gate);
 }
 
 static int wait_until_open(const tn_task_call *call)
 {
     (void)call;
-    begun++;
-    while (!is_open)
-        usleep(1000);
+    tnt_signal(&begun);
+    tnt_await(&gate);
     return TN_TASK_DONE;
 }
 
@@ -105,6 +120,7 @@ static void add(const char *request, uint32_t count)
     TN_CHECK_OK(tn_kind_create(
         sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &kind));
     const tn_task task = {.kind = kind};
+    added += count;
     for (uint32_t i = 0; i < count; i++)
         TN_CHECK_OK(
             tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
@@ -112,8 +128,8 @@ static void add(const char *request, uint32_t count)
 
 static void await_begun(uint32_t count)
 {
-    while (begun < count)
-        usleep(1000);
+    while (count-- > 0)
+        tnt_await(&begun);
 }
 
 TN_TEST(a_scheduler_is_shown_with_what_its_tasks_wait_for)
@@ -135,7 +151,7 @@ TN_TEST(a_scheduler_is_shown_with_what_its_tasks_wait_for)
     assert_true(resource_of(&entry, "MEM")->total == 1.5);
     assert_true(resource_of(&entry, "MEM")->free == 1.0);
     assert_true(resource_of(&entry, "CPU")->free == 0);
-    is_open = true;
+    open_gate();
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(30000)));
     /* A worker gives back what its last task had after that task has counted as ended. */
     do
@@ -175,7 +191,7 @@ TN_TEST(while_nothing_changes_the_time_since_the_last_change_grows)
     /* An idle guard and a waiting caller sleep again and again: that is no change. */
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(30)), TN_ERR_TIMED_OUT);
     assert_true(look_at_one().changed_ns >= UINT64_C(20000000));
-    is_open = true;
+    open_gate();
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(30000)));
     close_all();
 }
@@ -211,6 +227,7 @@ static void reap(void) { TN_CHECK_OK(tn_domain_reap(domain, NULL)); }
 
 static int run_until_killed(void *begun_signal)
 {
+    open_signals();
     TN_CHECK_OK(create("CPU=7", "child", &sched));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
     add(NULL, 20);
@@ -243,8 +260,9 @@ static int run_and_close(void *unused)
     (void)unused;
     TN_CHECK_OK(create("CPU=5", "killed", &sched));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
-    is_open = true;
+    open_signals();
     add(NULL, 3);
+    open_gate();
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(30000)));
     tn_sched_close(sched);
     return 0;
@@ -306,8 +324,9 @@ static int close_domain_first(void *unused)
     TN_CHECK_OK(create("CPU=1", "late", &sched));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
     tn_domain_close(domain);
-    is_open = true;
+    open_signals();
     add(NULL, 3);
+    open_gate();
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(30000)));
     tn_sched_close(sched);
     return 0;
@@ -336,8 +355,7 @@ TN_TEST(tasks_of_a_pool_are_shown_too)
         sched,
         TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1, .pool = w.pool),
         &kind));
-    while (look_at_one().info.threads != 1)
-        usleep(1000);
+    assert_int_equal(look_at_one().info.threads, 1);
     sched = tn_sched_close(sched);
     inspector = tn_inspector_close(inspector);
     pool_close_world(&w);

@@ -214,11 +214,15 @@ def shown():
 def test_domain_shows_what_calls_wait_for():
     tenon.domain()
     before = len(shown())
-    gate = threading.Event()
+    gate, begun = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        gate.wait(WAIT_S)
+
     with tenon.Executor({"CPU": 1, "GPU": (0, 1)}) as made:
-        calls = [made.submit(gate.wait, WAIT_S, resources={"GPU": 2, "CPU": 0}) for _ in range(3)]
-        while not any(call.running() for call in calls):
-            time.sleep(0.001)
+        calls = [made.submit(hold, resources={"GPU": 2, "CPU": 0}) for _ in range(3)]
+        assert begun.wait(WAIT_S)
         assert len(shown()) == before + 1
         seen = shown()[-1]
         assert (seen["tasks"], seen["ready"], seen["running"]) == (3, 2, 1)

@@ -2,7 +2,6 @@
 """tenon.dask.get: tasks whose memory runs out."""
 
 import threading
-import time
 import traceback
 import weakref
 
@@ -74,11 +73,12 @@ def test_second_run_has_the_number_of_slots_that_was_requested():
 
 
 def test_second_run_is_alone_with_what_it_requests():
-    running, most, gate = [], [], threading.Event()
+    running, most, begun, gate = [], [], threading.Semaphore(0), threading.Event()
 
     @tenon.resources(MEM=1, CPU=0)
     def beside(number):
         running.append(number)
+        begun.release()
         gate.wait(WAIT_S)
         running.remove(number)
         return number
@@ -87,9 +87,8 @@ def test_second_run_is_alone_with_what_it_requests():
     def hungry():
         most.append(len(running))
         if len(most) == 1:
-            while len(running) < 3:
-                time.sleep(0.001)
-            threading.Timer(0.05, gate.set).start()
+            assert all(begun.acquire(timeout=WAIT_S) for _ in range(3))
+            threading.Timer(0.05, gate.set).start()  # if it ran again at once, it would not be alone
             raise MemoryError
         return "done"
 
@@ -110,17 +109,18 @@ def test_error_of_the_last_run_is_raised_with_its_lines():
 
 
 def test_tasks_that_have_not_begun_do_not_begin_after_the_last_run():
-    task, begun = Task(failures=9, MEM=4, CPU=0), []
+    task, begun, gate = Task(failures=9, MEM=4, CPU=0), [], threading.Event()
 
     @tenon.resources(MEM=4, CPU=0)
     def later(number):
         begun.append(number)
-        time.sleep(0.01)
+        gate.wait(WAIT_S)
 
     graph = {"x": (task,), **{f"n{n}": (later, n) for n in range(1000)}}
     with pytest.raises(MemoryError):
         tenon.dask.get(graph, list(graph))
-    assert len(begun) < 1000
+    gate.set()
+    assert len(begun) <= 1
 
 
 @pytest.mark.parametrize(

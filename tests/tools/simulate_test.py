@@ -171,7 +171,7 @@ class Figures(Case):
         report = json.loads(self.tenon(path, self.write(machine, "machine.json"), "-j"))
         self.assertEqual(report["makespan_ns"], 10 * 10**9)
         machine["memories"] = "GPU=1999"
-        self.assertIn("a task has 2000 bytes of data, and the largest memory that it may have them in 1999",
+        self.assertIn("the data of a task has 2000 bytes, and the largest memory for it 1999",
                       self.tenon(path, self.write(machine, "machine.json"), expect=2))
 
     def test_the_order_of_the_machine_is_used(self):

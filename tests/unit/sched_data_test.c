@@ -450,7 +450,7 @@ TN_TEST(a_reader_does_not_run_beside_a_writer)
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(30)), TN_ERR_TIMED_OUT);
     assert_int_equal(read.runs + other.runs, 0);
     assert_int_equal(tn_data_fetch(item->data, TN_NOW), TN_ERR_TIMED_OUT);
-    expect_detail("'item' is written or moved");
+    expect_detail("a task writes 'item', or a thread moves it");
     tnt_signal(&gate);
     TN_CHECK_OK(wait_for_all());
     TN_CHECK_OK(tn_data_fetch(item->data, TN_NOW));
@@ -673,15 +673,14 @@ TN_TEST(data_that_can_never_fit_is_an_error_when_a_task_is_added)
                         .modes = {TN_READ, TN_READ, TN_READ, TN_READ},
                         .count = 4};
     assert_int_equal(add_deed(card, &four, NULL, NULL), TN_ERR_INVALID);
-    expect_detail("a task has 4000 bytes of data, and the largest memory that it may have "
-                  "them in 3000");
+    expect_detail("the data of a task has 4000 bytes, and the largest memory for it 3000");
     struct deed one = reads(&items[0]);
     assert_int_equal(add_deed(wide, &one, NULL, NULL), TN_ERR_INVALID);
-    expect_detail("request 3 slots of GPU, of which no card has so many");
+    expect_detail("request 3 slots of GPU: no card has that many");
     struct deed twice = {
         .items = {&items[0], &items[0]}, .modes = {TN_READ, TN_WRITE}, .count = 2};
     assert_int_equal(add_deed(card, &twice, NULL, NULL), TN_ERR_INVALID);
-    expect_detail("names data twice");
+    expect_detail("names the same data twice");
     one.modes[0] = 4;
     assert_int_equal(add_deed(card, &one, NULL, NULL), TN_ERR_INVALID);
     expect_detail("has the mode 0x4");
@@ -715,7 +714,7 @@ TN_TEST(a_wrong_option_of_data_or_memories_is_named)
                  {"GPU=x", NULL, "an amount is a number"},
                  {"MIX=5", NULL, "slot 9 lies beside groups"},
                  {NULL, "NVLINK=5", "links names NVLINK: there are HOST and PEER"},
-                 {NULL, "HOST=0", "HOST=0, but bytes a second are more"}};
+                 {NULL, "HOST=0", "HOST=0: a link carries more than 0 bytes"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         tn_sched *none = NULL;
         assert_int_equal(
