@@ -21,6 +21,7 @@ from docs_headers import ROOT, read_headers  # noqa: E402
 TITLES = {
     "attribute": "what frameworks know of a tensor",
     "deadline": "when a wait ends",
+    "device": "the host, and cards with memory of their own",
     "domain": "the processes that share, with their memory",
     "handle": "tensors as plain bytes",
     "inspect": "who holds what, and the audit",
@@ -36,8 +37,8 @@ TITLES = {
     "version": "versions, and structs of options",
 }
 # In the order in which a reader meets them.
-ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "sched", "handle", "share", "attribute", "status",
-         "deadline", "inspect", "version"]
+ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "sched", "handle", "share", "attribute", "device",
+         "status", "deadline", "inspect", "version"]
 LABEL = re.compile(r"(?:^|(?<=\s))(Threads|Blocks|Fork|Crash): ", re.M)
 
 

@@ -59,6 +59,9 @@ static void limit_memory(tn_domain *domain)
     must(tn_domain_set_watermark(domain, 64u << 20)); /* keep at most 64 MiB of free memory */
     must(tn_domain_trim(domain, 0, &freed));          /* and none just now */
     /* end */
+    /* show: tn_domain_set_device_quota */
+    must(tn_domain_set_device_quota(domain, UINT64_C(8) << 30)); /* on each device */
+    /* end */
 }
 
 static void reclaim(tn_domain *domain)

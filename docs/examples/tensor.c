@@ -122,6 +122,22 @@ static void exchange(tn_tensor *image)
     tn_tensor_unref(imported);
 }
 
+/* For a machine with a card; without one nothing is done. */
+static void use_device(tn_domain *domain, tn_tensor *image)
+{
+    tn_device device;
+    if (tn_device_find("cuda:0", &device) != 0)
+        return;
+    /* show: tn_tensor_to tn_tensor_copy_on tn_tensor_device */
+    tn_tensor *there;
+    must(tn_tensor_to(domain, image, device, NULL, &there)); /* NULL: the default stream */
+    assert(tn_tensor_device(there).type == TN_DEVICE_CUDA);
+    must(tn_tensor_copy_on(image, there, NULL)); /* does not wait */
+    must(tn_tensor_copy(image, there));          /* waits */
+    /* end */
+    tn_tensor_unref(there);
+}
+
 int main(void)
 {
     tn_domain *domain;
@@ -133,6 +149,7 @@ int main(void)
     view(image);
     find(domain, image);
     exchange(image);
+    use_device(domain, image);
     tn_tensor_unref(image);
     tn_domain_close(domain);
     return 0;

@@ -32,8 +32,8 @@
 #define DLPACK_DLL
 #endif
 
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,10 +59,10 @@ extern "C" {
  * updates indicate the addition of enumeration values.
  */
 typedef struct {
-  /*! \brief DLPack major version. */
-  uint32_t major;
-  /*! \brief DLPack minor version. */
-  uint32_t minor;
+    /*! \brief DLPack major version. */
+    uint32_t major;
+    /*! \brief DLPack minor version. */
+    uint32_t minor;
 } DLPackVersion;
 
 /*!
@@ -73,112 +73,112 @@ typedef enum : int32_t {
 #else
 typedef enum {
 #endif
-  /*! \brief CPU device */
-  kDLCPU = 1,
-  /*! \brief CUDA GPU device */
-  kDLCUDA = 2,
-  /*!
-   * \brief Pinned CUDA CPU memory by cudaMallocHost
-   */
-  kDLCUDAHost = 3,
-  /*! \brief OpenCL devices. */
-  kDLOpenCL = 4,
-  /*! \brief Vulkan buffer for next generation graphics. */
-  kDLVulkan = 7,
-  /*! \brief Metal for Apple GPU. */
-  kDLMetal = 8,
-  /*! \brief Verilog simulator buffer */
-  kDLVPI = 9,
-  /*! \brief ROCm GPUs for AMD GPUs */
-  kDLROCM = 10,
-  /*!
-   * \brief Pinned ROCm CPU memory allocated by hipMallocHost
-   */
-  kDLROCMHost = 11,
-  /*!
-   * \brief Reserved extension device type,
-   * used for quickly test extension device
-   * The semantics can differ depending on the implementation.
-   */
-  kDLExtDev = 12,
-  /*!
-   * \brief CUDA managed/unified memory allocated by cudaMallocManaged
-   */
-  kDLCUDAManaged = 13,
-  /*!
-   * \brief Unified shared memory allocated on a oneAPI non-partititioned
-   * device. Call to oneAPI runtime is required to determine the device
-   * type, the USM allocation type and the sycl context it is bound to.
-   *
-   */
-  kDLOneAPI = 14,
-  /*! \brief GPU support for next generation WebGPU standard. */
-  kDLWebGPU = 15,
-  /*! \brief Qualcomm Hexagon DSP */
-  kDLHexagon = 16,
-  /*! \brief Microsoft MAIA devices */
-  kDLMAIA = 17,
-  /*! \brief AWS Trainium */
-  kDLTrn = 18,
+    /*! \brief CPU device */
+    kDLCPU = 1,
+    /*! \brief CUDA GPU device */
+    kDLCUDA = 2,
+    /*!
+     * \brief Pinned CUDA CPU memory by cudaMallocHost
+     */
+    kDLCUDAHost = 3,
+    /*! \brief OpenCL devices. */
+    kDLOpenCL = 4,
+    /*! \brief Vulkan buffer for next generation graphics. */
+    kDLVulkan = 7,
+    /*! \brief Metal for Apple GPU. */
+    kDLMetal = 8,
+    /*! \brief Verilog simulator buffer */
+    kDLVPI = 9,
+    /*! \brief ROCm GPUs for AMD GPUs */
+    kDLROCM = 10,
+    /*!
+     * \brief Pinned ROCm CPU memory allocated by hipMallocHost
+     */
+    kDLROCMHost = 11,
+    /*!
+     * \brief Reserved extension device type,
+     * used for quickly test extension device
+     * The semantics can differ depending on the implementation.
+     */
+    kDLExtDev = 12,
+    /*!
+     * \brief CUDA managed/unified memory allocated by cudaMallocManaged
+     */
+    kDLCUDAManaged = 13,
+    /*!
+     * \brief Unified shared memory allocated on a oneAPI non-partititioned
+     * device. Call to oneAPI runtime is required to determine the device
+     * type, the USM allocation type and the sycl context it is bound to.
+     *
+     */
+    kDLOneAPI = 14,
+    /*! \brief GPU support for next generation WebGPU standard. */
+    kDLWebGPU = 15,
+    /*! \brief Qualcomm Hexagon DSP */
+    kDLHexagon = 16,
+    /*! \brief Microsoft MAIA devices */
+    kDLMAIA = 17,
+    /*! \brief AWS Trainium */
+    kDLTrn = 18,
 } DLDeviceType;
 
 /*!
  * \brief A Device for Tensor and operator.
  */
 typedef struct {
-  /*! \brief The device type used in the device. */
-  DLDeviceType device_type;
-  /*!
-   * \brief The device index.
-   * For vanilla CPU memory, pinned memory, or managed memory, this is set to 0.
-   */
-  int32_t device_id;
+    /*! \brief The device type used in the device. */
+    DLDeviceType device_type;
+    /*!
+     * \brief The device index.
+     * For vanilla CPU memory, pinned memory, or managed memory, this is set to 0.
+     */
+    int32_t device_id;
 } DLDevice;
 
 /*!
  * \brief The type code options DLDataType.
  */
 typedef enum {
-  /*! \brief signed integer */
-  kDLInt = 0U,
-  /*! \brief unsigned integer */
-  kDLUInt = 1U,
-  /*! \brief IEEE floating point */
-  kDLFloat = 2U,
-  /*!
-   * \brief Opaque handle type, reserved for testing purposes.
-   * Frameworks need to agree on the handle data type for the exchange to be well-defined.
-   */
-  kDLOpaqueHandle = 3U,
-  /*! \brief bfloat16 */
-  kDLBfloat = 4U,
-  /*!
-   * \brief complex number
-   * (C/C++/Python layout: compact struct per complex number)
-   */
-  kDLComplex = 5U,
-  /*! \brief boolean */
-  kDLBool = 6U,
-  /*! \brief FP8 data types */
-  kDLFloat8_e3m4 = 7U,
-  kDLFloat8_e4m3 = 8U,
-  kDLFloat8_e4m3b11fnuz = 9U,
-  kDLFloat8_e4m3fn = 10U,
-  kDLFloat8_e4m3fnuz = 11U,
-  kDLFloat8_e5m2 = 12U,
-  kDLFloat8_e5m2fnuz = 13U,
-  kDLFloat8_e8m0fnu = 14U,
-  /*! \brief FP6 data types
-   * Setting bits != 6 is currently unspecified, and the producer must ensure it is set
-   * while the consumer must stop importing if the value is unexpected.
-   */
-  kDLFloat6_e2m3fn = 15U,
-  kDLFloat6_e3m2fn = 16U,
-  /*! \brief FP4 data types
-   * Setting bits != 4 is currently unspecified, and the producer must ensure it is set
-   * while the consumer must stop importing if the value is unexpected.
-   */
-  kDLFloat4_e2m1fn = 17U,
+    /*! \brief signed integer */
+    kDLInt = 0U,
+    /*! \brief unsigned integer */
+    kDLUInt = 1U,
+    /*! \brief IEEE floating point */
+    kDLFloat = 2U,
+    /*!
+     * \brief Opaque handle type, reserved for testing purposes.
+     * Frameworks need to agree on the handle data type for the exchange to be well-defined.
+     */
+    kDLOpaqueHandle = 3U,
+    /*! \brief bfloat16 */
+    kDLBfloat = 4U,
+    /*!
+     * \brief complex number
+     * (C/C++/Python layout: compact struct per complex number)
+     */
+    kDLComplex = 5U,
+    /*! \brief boolean */
+    kDLBool = 6U,
+    /*! \brief FP8 data types */
+    kDLFloat8_e3m4 = 7U,
+    kDLFloat8_e4m3 = 8U,
+    kDLFloat8_e4m3b11fnuz = 9U,
+    kDLFloat8_e4m3fn = 10U,
+    kDLFloat8_e4m3fnuz = 11U,
+    kDLFloat8_e5m2 = 12U,
+    kDLFloat8_e5m2fnuz = 13U,
+    kDLFloat8_e8m0fnu = 14U,
+    /*! \brief FP6 data types
+     * Setting bits != 6 is currently unspecified, and the producer must ensure it is set
+     * while the consumer must stop importing if the value is unexpected.
+     */
+    kDLFloat6_e2m3fn = 15U,
+    kDLFloat6_e3m2fn = 16U,
+    /*! \brief FP4 data types
+     * Setting bits != 4 is currently unspecified, and the producer must ensure it is set
+     * while the consumer must stop importing if the value is unexpected.
+     */
+    kDLFloat4_e2m1fn = 17U,
 } DLDataTypeCode;
 
 /*!
@@ -191,7 +191,8 @@ typedef enum {
  *   - float4(vectorized 4 float): type_code = 2, bits = 32, lanes = 4
  *   - int8: type_code = 0, bits = 8, lanes = 1
  *   - std::complex<float>: type_code = 5, bits = 64, lanes = 1
- *   - bool: type_code = 6, bits = 8, lanes = 1 (as per common array library convention, the underlying storage size of bool is 8 bits)
+ *   - bool: type_code = 6, bits = 8, lanes = 1 (as per common array library convention, the
+ * underlying storage size of bool is 8 bits)
  *   - float8_e4m3: type_code = 8, bits = 8, lanes = 1 (packed in memory)
  *   - float6_e3m2fn: type_code = 16, bits = 6, lanes = 1 (packed in memory)
  *   - float4_e2m1fn: type_code = 17, bits = 4, lanes = 1 (packed in memory)
@@ -200,81 +201,81 @@ typedef enum {
  *  for a packed data set D ((D >> (i * bits)) && bit_mask) stores the i-th element.
  */
 typedef struct {
-  /*!
-   * \brief Type code of base types.
-   * We keep it uint8_t instead of DLDataTypeCode for minimal memory
-   * footprint, but the value should be one of DLDataTypeCode enum values.
-   * */
-  uint8_t code;
-  /*!
-   * \brief Number of bits, common choices are 8, 16, 32.
-   */
-  uint8_t bits;
-  /*! \brief Number of lanes in the type, used for vector types. */
-  uint16_t lanes;
+    /*!
+     * \brief Type code of base types.
+     * We keep it uint8_t instead of DLDataTypeCode for minimal memory
+     * footprint, but the value should be one of DLDataTypeCode enum values.
+     * */
+    uint8_t code;
+    /*!
+     * \brief Number of bits, common choices are 8, 16, 32.
+     */
+    uint8_t bits;
+    /*! \brief Number of lanes in the type, used for vector types. */
+    uint16_t lanes;
 } DLDataType;
 
 /*!
  * \brief Plain C Tensor object, does not manage memory.
  */
 typedef struct {
-  /*!
-   * \brief The data pointer points to the allocated data. This will be CUDA
-   * device pointer or cl_mem handle in OpenCL. It may be opaque on some device
-   * types. This pointer is always aligned to 256 bytes as in CUDA. The
-   * `byte_offset` field should be used to point to the beginning of the data.
-   *
-   * Note that as of Nov 2021, multiple libraries (CuPy, PyTorch, TensorFlow,
-   * TVM, perhaps others) do not adhere to this 256 byte alignment requirement
-   * on CPU/CUDA/ROCm, and always use `byte_offset=0`.  This must be fixed
-   * (after which this note will be updated); at the moment it is recommended
-   * to not rely on the data pointer being correctly aligned.
-   *
-   * For given DLTensor, the size of memory required to store the contents of
-   * data is calculated as follows:
-   *
-   * \code{.c}
-   * static inline size_t GetDataSize(const DLTensor* t) {
-   *   size_t size = 1;
-   *   for (tvm_index_t i = 0; i < t->ndim; ++i) {
-   *     size *= t->shape[i];
-   *   }
-   *   size *= (t->dtype.bits * t->dtype.lanes + 7) / 8;
-   *   return size;
-   * }
-   * \endcode
-   *
-   * Note that if the tensor is of size zero, then the data pointer should be
-   * set to `NULL`.
-   */
-  void* data;
-  /*! \brief The device of the tensor */
-  DLDevice device;
-  /*! \brief Number of dimensions */
-  int32_t ndim;
-  /*! \brief The data type of the pointer*/
-  DLDataType dtype;
-  /*!
-   * \brief The shape of the tensor
-   *
-   *  When ndim == 0, shape can be set to NULL.
-   */
-  int64_t* shape;
-  /*!
-   * \brief strides of the tensor (in number of elements, not bytes),
-   *  can not be NULL if ndim != 0, must points to
-   *  an array of ndim elements that specifies the strides,
-   *  so consumer can always rely on strides[dim] being valid for 0 <= dim < ndim.
-   *
-   *  When ndim == 0, strides can be set to NULL.
-   *
-   *  \note Before DLPack v1.2, strides can be NULL to indicate contiguous data.
-   *        This is not allowed in DLPack v1.2 and later. The rationale
-   *        is to simplify the consumer handling.
-   */
-  int64_t* strides;
-  /*! \brief The offset in bytes to the beginning pointer to data */
-  uint64_t byte_offset;
+    /*!
+     * \brief The data pointer points to the allocated data. This will be CUDA
+     * device pointer or cl_mem handle in OpenCL. It may be opaque on some device
+     * types. This pointer is always aligned to 256 bytes as in CUDA. The
+     * `byte_offset` field should be used to point to the beginning of the data.
+     *
+     * Note that as of Nov 2021, multiple libraries (CuPy, PyTorch, TensorFlow,
+     * TVM, perhaps others) do not adhere to this 256 byte alignment requirement
+     * on CPU/CUDA/ROCm, and always use `byte_offset=0`.  This must be fixed
+     * (after which this note will be updated); at the moment it is recommended
+     * to not rely on the data pointer being correctly aligned.
+     *
+     * For given DLTensor, the size of memory required to store the contents of
+     * data is calculated as follows:
+     *
+     * \code{.c}
+     * static inline size_t GetDataSize(const DLTensor* t) {
+     *   size_t size = 1;
+     *   for (tvm_index_t i = 0; i < t->ndim; ++i) {
+     *     size *= t->shape[i];
+     *   }
+     *   size *= (t->dtype.bits * t->dtype.lanes + 7) / 8;
+     *   return size;
+     * }
+     * \endcode
+     *
+     * Note that if the tensor is of size zero, then the data pointer should be
+     * set to `NULL`.
+     */
+    void *data;
+    /*! \brief The device of the tensor */
+    DLDevice device;
+    /*! \brief Number of dimensions */
+    int32_t ndim;
+    /*! \brief The data type of the pointer*/
+    DLDataType dtype;
+    /*!
+     * \brief The shape of the tensor
+     *
+     *  When ndim == 0, shape can be set to NULL.
+     */
+    int64_t *shape;
+    /*!
+     * \brief strides of the tensor (in number of elements, not bytes),
+     *  can not be NULL if ndim != 0, must points to
+     *  an array of ndim elements that specifies the strides,
+     *  so consumer can always rely on strides[dim] being valid for 0 <= dim < ndim.
+     *
+     *  When ndim == 0, strides can be set to NULL.
+     *
+     *  \note Before DLPack v1.2, strides can be NULL to indicate contiguous data.
+     *        This is not allowed in DLPack v1.2 and later. The rationale
+     *        is to simplify the consumer handling.
+     */
+    int64_t *strides;
+    /*! \brief The offset in bytes to the beginning pointer to data */
+    uint64_t byte_offset;
 } DLTensor;
 
 /*!
@@ -292,19 +293,19 @@ typedef struct {
  * \sa DLManagedTensorVersioned
  */
 typedef struct DLManagedTensor {
-  /*! \brief DLTensor which is being memory managed */
-  DLTensor dl_tensor;
-  /*! \brief the context of the original host framework of DLManagedTensor in
-   *   which DLManagedTensor is used in the framework. It can also be NULL.
-   */
-  void * manager_ctx;
-  /*!
-   * \brief Destructor - this should be called
-   * to destruct the manager_ctx  which backs the DLManagedTensor. It can be
-   * NULL if there is no way for the caller to provide a reasonable destructor.
-   * The destructor deletes the argument self as well.
-   */
-  void (*deleter)(struct DLManagedTensor * self);
+    /*! \brief DLTensor which is being memory managed */
+    DLTensor dl_tensor;
+    /*! \brief the context of the original host framework of DLManagedTensor in
+     *   which DLManagedTensor is used in the framework. It can also be NULL.
+     */
+    void *manager_ctx;
+    /*!
+     * \brief Destructor - this should be called
+     * to destruct the manager_ctx  which backs the DLManagedTensor. It can be
+     * NULL if there is no way for the caller to provide a reasonable destructor.
+     * The destructor deletes the argument self as well.
+     */
+    void (*deleter)(struct DLManagedTensor *self);
 } DLManagedTensor;
 
 // bit masks used in the DLManagedTensorVersioned
@@ -339,39 +340,39 @@ typedef struct DLManagedTensor {
  * \note This is the current standard DLPack exchange data structure.
  */
 typedef struct DLManagedTensorVersioned {
-  /*!
-   * \brief The API and ABI version of the current managed Tensor
-   */
-  DLPackVersion version;
-  /*!
-   * \brief the context of the original host framework.
-   *
-   * Stores DLManagedTensorVersioned is used in the
-   * framework. It can also be NULL.
-   */
-  void *manager_ctx;
-  /*!
-   * \brief Destructor.
-   *
-   * This should be called to destruct manager_ctx which holds the DLManagedTensorVersioned.
-   * It can be NULL if there is no way for the caller to provide a reasonable
-   * destructor. The destructor deletes the argument self as well.
-   */
-  void (*deleter)(struct DLManagedTensorVersioned *self);
-  /*!
-   * \brief Additional bitmask flags information about the tensor.
-   *
-   * By default the flags should be set to 0.
-   *
-   * \note Future ABI changes should keep everything until this field
-   *       stable, to ensure that deleter can be correctly called.
-   *
-   * \sa DLPACK_FLAG_BITMASK_READ_ONLY
-   * \sa DLPACK_FLAG_BITMASK_IS_COPIED
-   */
-  uint64_t flags;
-  /*! \brief DLTensor which is being memory managed */
-  DLTensor dl_tensor;
+    /*!
+     * \brief The API and ABI version of the current managed Tensor
+     */
+    DLPackVersion version;
+    /*!
+     * \brief the context of the original host framework.
+     *
+     * Stores DLManagedTensorVersioned is used in the
+     * framework. It can also be NULL.
+     */
+    void *manager_ctx;
+    /*!
+     * \brief Destructor.
+     *
+     * This should be called to destruct manager_ctx which holds the DLManagedTensorVersioned.
+     * It can be NULL if there is no way for the caller to provide a reasonable
+     * destructor. The destructor deletes the argument self as well.
+     */
+    void (*deleter)(struct DLManagedTensorVersioned *self);
+    /*!
+     * \brief Additional bitmask flags information about the tensor.
+     *
+     * By default the flags should be set to 0.
+     *
+     * \note Future ABI changes should keep everything until this field
+     *       stable, to ensure that deleter can be correctly called.
+     *
+     * \sa DLPACK_FLAG_BITMASK_READ_ONLY
+     * \sa DLPACK_FLAG_BITMASK_IS_COPIED
+     */
+    uint64_t flags;
+    /*! \brief DLTensor which is being memory managed */
+    DLTensor dl_tensor;
 } DLManagedTensorVersioned;
 
 //----------------------------------------------------------------------
@@ -400,9 +401,9 @@ typedef struct DLManagedTensorVersioned {
  *
  * \sa DLPackExchangeAPI
  */
-typedef int (*DLPackManagedTensorAllocator)(                                         //
-  DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,              //
-  void (*SetError)(void* error_ctx, const char* kind, const char* message)           //
+typedef int (*DLPackManagedTensorAllocator)(                                 //
+    DLTensor *prototype, DLManagedTensorVersioned **out, void *error_ctx,    //
+    void (*SetError)(void *error_ctx, const char *kind, const char *message) //
 );
 
 /*!
@@ -423,9 +424,9 @@ typedef int (*DLPackManagedTensorAllocator)(                                    
  *
  * \sa DLPackExchangeAPI, DLPackCurrentWorkStream
  */
-typedef int (*DLPackManagedTensorFromPyObjectNoSync)(                 //
-  void* py_object,                                                    //
-  DLManagedTensorVersioned** out                                      //
+typedef int (*DLPackManagedTensorFromPyObjectNoSync)( //
+    void *py_object,                                  //
+    DLManagedTensorVersioned **out                    //
 );
 
 /*!
@@ -452,9 +453,9 @@ typedef int (*DLPackManagedTensorFromPyObjectNoSync)(                 //
  *
  * \sa DLPackExchangeAPI, DLPackCurrentWorkStream
  */
-typedef int (*DLPackDLTensorFromPyObjectNoSync)(                      //
-  void* py_object,                                                    //
-  DLTensor* out                                                       //
+typedef int (*DLPackDLTensorFromPyObjectNoSync)( //
+    void *py_object,                             //
+    DLTensor *out                                //
 );
 
 /*!
@@ -478,10 +479,10 @@ typedef int (*DLPackDLTensorFromPyObjectNoSync)(                      //
  *
  * \sa DLPackExchangeAPI
  */
-typedef int (*DLPackCurrentWorkStream)(                         //
-  DLDeviceType device_type,                                     //
-  int32_t device_id,                                            //
-  void** out_current_stream                                     //
+typedef int (*DLPackCurrentWorkStream)( //
+    DLDeviceType device_type,           //
+    int32_t device_id,                  //
+    void **out_current_stream           //
 );
 
 /*!
@@ -501,9 +502,9 @@ typedef int (*DLPackCurrentWorkStream)(                         //
  *
  * \sa DLPackExchangeAPI
  */
-typedef int (*DLPackManagedTensorToPyObjectNoSync)(                //
-  DLManagedTensorVersioned* tensor,                                //
-  void** out_py_object                                             //
+typedef int (*DLPackManagedTensorToPyObjectNoSync)( //
+    DLManagedTensorVersioned *tensor,               //
+    void **out_py_object                            //
 );
 
 /*!
@@ -511,21 +512,21 @@ typedef int (*DLPackManagedTensorToPyObjectNoSync)(                //
  * \sa DLPackExchangeAPI
  */
 typedef struct DLPackExchangeAPIHeader {
-  /*!
-   * \brief The provided DLPack version the consumer must check major version
-   *        compatibility before using this struct.
-   */
-  DLPackVersion version;
-  /*!
-   * \brief Optional pointer to an older DLPackExchangeAPI in the chain.
-   *
-   * It must be NULL if the framework does not support older versions.
-   * If the current major version is larger than the one supported by the
-   * consumer, the consumer may walk this to find an earlier supported version.
-   *
-   * \sa DLPackExchangeAPI
-   */
-  struct DLPackExchangeAPIHeader* prev_api;
+    /*!
+     * \brief The provided DLPack version the consumer must check major version
+     *        compatibility before using this struct.
+     */
+    DLPackVersion version;
+    /*!
+     * \brief Optional pointer to an older DLPackExchangeAPI in the chain.
+     *
+     * It must be NULL if the framework does not support older versions.
+     * If the current major version is larger than the one supported by the
+     * consumer, the consumer may walk this to find an earlier supported version.
+     *
+     * \sa DLPackExchangeAPI
+     */
+    struct DLPackExchangeAPIHeader *prev_api;
 } DLPackExchangeAPIHeader;
 
 /*!
@@ -582,13 +583,12 @@ typedef struct DLPackExchangeAPIHeader {
  *
  * There are generally two kinds of consumer needs for DLPack exchange:
  * - N0: library support, where consumer.kernel(x, y, z) would like to run a kernel
- *       with the data from x, y, z. The consumer is also expected to run the kernel with the same
- *       stream context as the producer. For example, when x, y, z is torch.Tensor,
- *       consumer should query exchange_api->current_work_stream to get the
- *       current stream and launch the kernel with the same stream.
- *       This setup is necessary for no synchronization in kernel launch and maximum compatibility
- *       with CUDA graph capture in the producer.
- *       This is the desirable behavior for library extension support for frameworks like PyTorch.
+ *       with the data from x, y, z. The consumer is also expected to run the kernel with the
+ * same stream context as the producer. For example, when x, y, z is torch.Tensor, consumer
+ * should query exchange_api->current_work_stream to get the current stream and launch the
+ * kernel with the same stream. This setup is necessary for no synchronization in kernel launch
+ * and maximum compatibility with CUDA graph capture in the producer. This is the desirable
+ * behavior for library extension support for frameworks like PyTorch.
  * - N1: data ingestion and retention
  *
  * Note that obj.__dlpack__() API should provide useful ways for N1.
@@ -605,43 +605,43 @@ typedef struct DLPackExchangeAPIHeader {
  * to do so in other languages.
  */
 typedef struct DLPackExchangeAPI {
-  /*!
-   * \brief The header that remains stable across versions.
-   */
-  DLPackExchangeAPIHeader header;
-  /*!
-   * \brief Producer function pointer for DLPackManagedTensorAllocator
-   *        This function must not be NULL.
-   * \sa DLPackManagedTensorAllocator
-   */
-  DLPackManagedTensorAllocator managed_tensor_allocator;
-  /*!
-   * \brief Producer function pointer for DLPackManagedTensorFromPyObject
-   *        This function must be not NULL.
-   * \sa DLPackManagedTensorFromPyObject
-   */
-  DLPackManagedTensorFromPyObjectNoSync managed_tensor_from_py_object_no_sync;
-  /*!
-   * \brief Producer function pointer for DLPackManagedTensorToPyObject
-   *        This function must be not NULL.
-   * \sa DLPackManagedTensorToPyObjectNoSync
-   */
-  DLPackManagedTensorToPyObjectNoSync managed_tensor_to_py_object_no_sync;
-  /*!
-   * \brief Producer function pointer for DLPackDLTensorFromPyObject
-   *        This function can be NULL when the producer does not support this function.
-   * \sa DLPackDLTensorFromPyObjectNoSync
-   */
-  DLPackDLTensorFromPyObjectNoSync dltensor_from_py_object_no_sync;
-  /*!
-   * \brief Producer function pointer for DLPackCurrentWorkStream
-   *        This function must be not NULL.
-   * \sa DLPackCurrentWorkStream
-   */
-  DLPackCurrentWorkStream current_work_stream;
+    /*!
+     * \brief The header that remains stable across versions.
+     */
+    DLPackExchangeAPIHeader header;
+    /*!
+     * \brief Producer function pointer for DLPackManagedTensorAllocator
+     *        This function must not be NULL.
+     * \sa DLPackManagedTensorAllocator
+     */
+    DLPackManagedTensorAllocator managed_tensor_allocator;
+    /*!
+     * \brief Producer function pointer for DLPackManagedTensorFromPyObject
+     *        This function must be not NULL.
+     * \sa DLPackManagedTensorFromPyObject
+     */
+    DLPackManagedTensorFromPyObjectNoSync managed_tensor_from_py_object_no_sync;
+    /*!
+     * \brief Producer function pointer for DLPackManagedTensorToPyObject
+     *        This function must be not NULL.
+     * \sa DLPackManagedTensorToPyObjectNoSync
+     */
+    DLPackManagedTensorToPyObjectNoSync managed_tensor_to_py_object_no_sync;
+    /*!
+     * \brief Producer function pointer for DLPackDLTensorFromPyObject
+     *        This function can be NULL when the producer does not support this function.
+     * \sa DLPackDLTensorFromPyObjectNoSync
+     */
+    DLPackDLTensorFromPyObjectNoSync dltensor_from_py_object_no_sync;
+    /*!
+     * \brief Producer function pointer for DLPackCurrentWorkStream
+     *        This function must be not NULL.
+     * \sa DLPackCurrentWorkStream
+     */
+    DLPackCurrentWorkStream current_work_stream;
 } DLPackExchangeAPI;
 
 #ifdef __cplusplus
-}  // DLPACK_EXTERN_C
+} // DLPACK_EXTERN_C
 #endif
-#endif  // DLPACK_DLPACK_H_
+#endif // DLPACK_DLPACK_H_

@@ -43,6 +43,7 @@ typedef struct tn_domain_options {
     uint32_t tickets;  /* exported handles at once; default 65536 */
     uint32_t flags;    /* TN_DOMAIN_* */
     uint32_t reserved; /* zero */
+    uint64_t device_quota_bytes; /* most memory of tensors on each device; default: no limit */
 } tn_domain_options;
 
 /**
@@ -149,8 +150,9 @@ typedef struct tn_domain_info {
     uint32_t seat;        /* of this process; TN_NO_SEAT in such a child */
     uint32_t seats;       /* processes that fit, one of them tenond */
     uint64_t quota_bytes; /* now */
-    uint64_t quota_limit_bytes; /* the quota that the domain was made with */
-    uint64_t watermark_bytes;   /* now */
+    uint64_t quota_limit_bytes;  /* the quota that the domain was made with */
+    uint64_t watermark_bytes;    /* now */
+    uint64_t device_quota_bytes; /* now, of each device; UINT64_MAX: no limit */
 } tn_domain_info;
 
 /**
@@ -209,6 +211,13 @@ TN_API TN_NODISCARD int tn_domain_set_watermark(tn_domain *domain, uint64_t wate
  * @return 0, TN_ERR_INVALID (the domain is NULL, or quota_bytes is out of range), TN_ERR_FORKED
  */
 TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_bytes);
+
+/**
+ * Change the quota of devices, for all members: the most memory of tensors on each device.
+ * @param quota_bytes  0: no limit. What is in use beyond it stays; only new memory is refused
+ * @return 0, TN_ERR_INVALID (the domain is NULL), TN_ERR_FORKED
+ */
+TN_API TN_NODISCARD int tn_domain_set_device_quota(tn_domain *domain, uint64_t quota_bytes);
 
 /**
  * Get the one pollable descriptor of this process. It is readable when a queue that this

@@ -18,6 +18,9 @@ TN_BEGIN_DECLS
  *                  uses the storage has one mapping for it.
  * FILE_SYSTEM      The storage is a named file of a memory file system. Use it for programs
  *                  that attach by name.
+ * CUDA_VMM         The storage is memory of a device (tn_tensor_options.device). All storages
+ *                  on CUDA devices have it, and no other has it. The driver keeps the memory
+ *                  for whoever has it mapped, whichever process made it and has ended since.
  *
  * Members of the domain push, export and release tensors of each strategy in the same way, and
  * the storages that a dead process held are released. A program may mix strategies: a change
@@ -28,15 +31,16 @@ enum {
     TN_STRATEGY_DEFAULT = 0, /* the strategy that tn_strategy_set() has set */
     TN_STRATEGY_ARENA = 1,
     TN_STRATEGY_FILE_DESCRIPTOR = 2,
-    TN_STRATEGY_FILE_SYSTEM = 3
+    TN_STRATEGY_FILE_SYSTEM = 3,
+    TN_STRATEGY_CUDA_VMM = 16
 };
 
 /**
  * Set the strategy of the storages that this process makes from now on. Before the first call
  * the strategy is $TENON_STRATEGY or, if that is not set, ARENA.
  *
- * @param strategy  TN_STRATEGY_ARENA or one of the following numbers; not TN_STRATEGY_DEFAULT
- * @return 0, or TN_ERR_INVALID (no strategy has this number)
+ * @param strategy  TN_STRATEGY_ARENA, FILE_DESCRIPTOR or FILE_SYSTEM
+ * @return 0, or TN_ERR_INVALID (it is none of these)
  *
  * Threads: any; all threads share the setting.   Blocks: never.
  * Fork: a child starts with the strategy of its parent.
@@ -50,8 +54,8 @@ TN_API TN_NODISCARD int tn_strategy_set(uint32_t strategy);
 TN_API uint32_t tn_strategy_get(void);
 
 /**
- * Get the name of a strategy, as in "file_descriptor". The strategies of this system have the
- * numbers from 1 on, without gaps.
+ * Get the name of a strategy, as in "file_descriptor". The strategies that tn_strategy_set()
+ * takes have the numbers from 1 on, without gaps.
  * @return a static string; NULL if no strategy has this number
  */
 TN_API const char *tn_strategy_name(uint32_t strategy);

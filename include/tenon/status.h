@@ -31,6 +31,7 @@ TN_BEGIN_DECLS
     X(FULL, -41, "a table of the domain is full", OSError)                                     \
     X(SYSTEM, -42, "a system call failed", OSError)                                            \
     X(MANAGER, -43, "tenond could not be started or reached", OSError)                         \
+    X(DEVICE, -44, "the driver of a device failed", OSError)                                   \
     /* the domain: this process cannot go on with it */                                        \
     X(CORRUPT, -60, "shared data failed a check", RuntimeError)                                \
     X(VERSION, -61, "another version of the shared layout", RuntimeError)                      \

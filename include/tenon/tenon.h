@@ -6,6 +6,7 @@
  * tenon shares tensors between the processes of one machine, without copying.
  *
  *   domain     the processes that share, with their memory    domain.h
+ *   device     the host, and cards with memory of their own    device.h
  *   tensor     a typed, strided view of a storage              tensor.h
  *   share      strategies: how storages cross                 share.h
  *   attribute  what frameworks know of a tensor               attribute.h
@@ -28,6 +29,7 @@
  */
 #include <tenon/attribute.h>
 #include <tenon/deadline.h>
+#include <tenon/device.h>
 #include <tenon/domain.h>
 #include <tenon/handle.h>
 #include <tenon/inspect.h>

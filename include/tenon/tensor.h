@@ -2,6 +2,7 @@
 #ifndef TENON_TENSOR_H
 #define TENON_TENSOR_H
 
+#include <tenon/device.h>
 #include <tenon/domain.h>
 
 TN_BEGIN_DECLS
@@ -86,6 +87,9 @@ typedef struct tn_tensor_options {
     const void *source;   /* bytes [source_bytes] that it is filled with, in row-major order;
                              borrowed; default: none */
     size_t source_bytes;  /* the size of the tensor, if there is a source */
+    tn_device device;     /* where its memory is; default: the CPU; of tn_tensor_clone() the
+                             device of the tensor. A tensor on another device has the strategy
+                             TN_STRATEGY_CUDA_VMM */
 } tn_tensor_options;
 
 /**
@@ -101,7 +105,8 @@ typedef struct tn_tensor_options {
  *         TN_ERR_INVALID      ndim, a size, the product or an option is out of range; the type
  *                             is unknown; source_bytes is not the size of the tensor; of
  *                             FILE_SYSTEM: $TENON_SHM_DIR is no absolute path
- *         TN_ERR_UNSUPPORTED  a sub-byte type; this system lacks the strategy
+ *         TN_ERR_UNSUPPORTED  a sub-byte type; this system lacks the strategy; there is no
+ *                             driver of the device, or processes cannot share its memory
  *         TN_ERR_NO_MEMORY    the quota or the machine has no room, and the deadline was
  *                             TN_NOW; or, whatever the deadline, the tensor is larger than the
  *                             quota can be (memory outside of the arena: two pages more), or
@@ -111,13 +116,15 @@ typedef struct tn_tensor_options {
  *         TN_ERR_TIMED_OUT    no room until the deadline
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_FORKED       no seat
+ *         TN_ERR_DEVICE       of a device: its driver failed
  *         TN_ERR_DENIED       of memory outside of the arena: setuid() took this process away
  *                             from the domain's user; the folder of files is not writable
- *         TN_ERR_NOT_FOUND    of FILE_SYSTEM: there is no such folder
+ *         TN_ERR_NOT_FOUND    of FILE_SYSTEM: there is no such folder; there is no such device
  *         TN_ERR_SYSTEM       a system call failed
  *
  * The data is aligned to 64 bytes at least, to 2 MiB when it is larger than 1 MiB. The data of
- * the two strategies with memory of their own is zeroed and aligned to a page.
+ * the two strategies with memory of their own is zeroed and aligned to a page. On a device the
+ * data is aligned to the driver's granularity, 2 MiB as a rule, and undefined.
  *
  * Whatever the deadline, FILE_DESCRIPTOR gives tenond the descriptor, and waits a second for a
  * tenond that is stopped or silent; not again within the next second. The storage is made
@@ -213,17 +220,52 @@ TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const
                                           tn_tensor **ret_view);
 
 /**
- * Copy all elements of `source` to `target`; same type and shape, any strides.
+ * Copy all elements of `source` to `target`; same type and shape, any strides. If one of them
+ * is on a device, both are contiguous, and the copy is done when the call returns.
  * @return 0, TN_ERR_INVALID (types or shapes differ, or target repeats an element by a 0
  *         stride), TN_ERR_DENIED (target is read-only), TN_ERR_UNSUPPORTED (attributes say
- *         that equal elements mean different values in the two), TN_ERR_NO_MEMORY. Overlapping
- *         views copy as if through a third buffer.
+ *         that equal elements mean different values in the two; or a tensor on a device is not
+ *         contiguous), TN_ERR_NO_MEMORY, TN_ERR_DEVICE, TN_ERR_FORKED (a device, in a child of
+ * a process that used it). Overlapping views copy as if through a third buffer.
  */
 TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *source);
 
 /**
+ * Copy as tn_tensor_copy() does, from or to a device, in the order of a stream of that device:
+ * after what the stream was given before, and before what it is given later.
+ *
+ * The call does not wait. Memory of the host that is not registered with the driver may have
+ * been read or written when the call returns, and need not; memory that is must stay until the
+ * stream has done the copy.
+ *
+ * @param stream  a CUstream, borrowed, of the target's device, or of the source's if the target
+ *                is on the CPU; NULL is the legacy default stream
+ * @return as tn_tensor_copy(), which this is if both are on the CPU
+ *
+ * Threads: any.   Blocks: as the driver does.
+ */
+TN_API TN_NODISCARD int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source,
+                                          void *stream);
+
+/**
+ * Make a tensor on another device that has the elements and the attributes of this one.
+ *
+ * @param domain      in which the new tensor is shared; on the CPU it is in the arena
+ * @param tensor      contiguous
+ * @param stream      as of tn_tensor_copy_on(); ignored if both are on the CPU
+ * @param ret_tensor  owned by the caller; untouched on failure. If it is on the CPU its
+ * elements are there once the stream has done the copy
+ * @return as tn_tensor_create() and tn_tensor_copy_on()
+ *
+ * Threads: any.   Blocks: as the driver does.   Crash: the memory is free again.
+ */
+TN_API TN_NODISCARD int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor,
+                                     tn_device device, void *stream, tn_tensor **ret_tensor);
+
+/**
  * The first element; NULL if the tensor has none. Borrowed while the tensor lives and is not
- * shared anew.
+ * shared anew. Of a tensor on a device it is the device's address in this process, which no
+ * program on the CPU can follow.
  */
 TN_API void *tn_tensor_data(const tn_tensor *tensor);
 /** The type of its elements. */
@@ -232,6 +274,8 @@ TN_API tn_dtype tn_tensor_dtype(const tn_tensor *tensor);
 TN_API int32_t tn_tensor_ndim(const tn_tensor *tensor);
 /** [ndim], elements; borrowed while the tensor lives. */
 TN_API const int64_t *tn_tensor_shape(const tn_tensor *tensor);
+/** The device that has its memory, as this process numbers devices. */
+TN_API tn_device tn_tensor_device(const tn_tensor *tensor);
 /** Number of elements. */
 TN_API int64_t tn_tensor_count(const tn_tensor *tensor);
 

@@ -151,7 +151,7 @@ int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, u
 /** `bytes` of an announced commit are committed now: subtract them from the announce. */
 void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
-/** Bytes of all memory objects and files that blocks of TNI_BACKING_CLASS name. */
+/** Bytes of all memory objects and files of the host that blocks of TNI_BACKING_CLASS name. */
 uint64_t tni_alloc_outside_bytes(const struct tni_segment *segment);
 
 /** Arm header->memory_wait and return its value. The caller retries before it sleeps on it. */

@@ -134,6 +134,7 @@ uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
         if (tni_word_state(atomic_load(tni_word_at(s, block))) == TNI_BLOCK_ALLOC &&
             tni_alloc_has_memory(s, block) &&
             atomic_load_explicit(&b->strategy, memory_order_acquire) != 0 &&
+            TNI_LOOK(b->device_type) == 0 &&
             !tni_add_size(total, TNI_LOOK(b->object_bytes), &total))
             return UINT64_MAX;
     }

@@ -66,6 +66,7 @@ static int read_options(const char *name, const tn_domain_options *options,
     if (s.seats == 1 && (s.flags & TN_DOMAIN_NO_MANAGER) == 0)
         return tni_fail(TN_ERR_INVALID,
                         "seats is 1: a domain with tenond needs 2, one of them for tenond");
+    s.device_quota_bytes = o.device_quota_bytes != 0 ? o.device_quota_bytes : UINT64_MAX;
     s.watermark_bytes = o.watermark_bytes != 0 ? o.watermark_bytes : s.quota_bytes / 4;
     *ret_options = s;
     return 0;
@@ -308,7 +309,8 @@ int tn_domain_get_info(const tn_domain *d, tn_domain_info *ret_info)
                            .quota_bytes = TNI_MIN(atomic_load(&header->quota_bytes),
                                                   d->segment.geometry.quota_limit_bytes),
                            .quota_limit_bytes = d->segment.geometry.quota_limit_bytes,
-                           .watermark_bytes = atomic_load(&header->watermark_bytes)};
+                           .watermark_bytes = atomic_load(&header->watermark_bytes),
+                           .device_quota_bytes = atomic_load(&header->device_quota_bytes)};
     memcpy(info.id, d->segment.id, sizeof info.id);
     return tni_give_struct("tn_domain_info", &info, sizeof info, ret_info);
 }
@@ -358,6 +360,15 @@ int tn_domain_set_watermark(tn_domain *d, uint64_t watermark_bytes)
     int status = check(d);
     if (status == 0)
         atomic_store(&d->segment.header->watermark_bytes, watermark_bytes);
+    return status;
+}
+
+int tn_domain_set_device_quota(tn_domain *d, uint64_t quota_bytes)
+{
+    int status = check(d);
+    if (status == 0)
+        atomic_store(&d->segment.header->device_quota_bytes,
+                     quota_bytes != 0 ? quota_bytes : UINT64_MAX);
     return status;
 }
 

@@ -129,8 +129,10 @@ bool tni_inspect_backing(const struct tni_segment *s, tni_block block,
         tni_word_state(atomic_load(tni_word_at(s, block))) != TNI_BLOCK_ALLOC ||
         !tni_inspect_has_memory(s, block) || tni_backing_read(s, block, &b) != 0)
         return false;
-    /* No object can be larger than the quota; so the sum of all sizes cannot overflow. */
-    b.object_bytes = TNI_MIN(b.object_bytes, s->geometry.quota_limit_bytes);
+    /* No object of the host can be larger than the quota, so the sum of sizes cannot overflow.
+     */
+    if (b.device_type == 0)
+        b.object_bytes = TNI_MIN(b.object_bytes, s->geometry.quota_limit_bytes);
     b.data_bytes = TNI_MIN(b.data_bytes, b.object_bytes);
     *ret_backing = b;
     return true;
@@ -154,7 +156,8 @@ uint64_t tni_inspect_outside_bytes(const struct tni_segment *s, uint64_t *ret_co
 
     for (uint32_t i = 0; i < frontier; i++) {
         struct tni_backing b;
-        if (!tni_inspect_backing(s, tni_block_make(TNI_BACKING_CLASS, i), &b))
+        if (!tni_inspect_backing(s, tni_block_make(TNI_BACKING_CLASS, i), &b) ||
+            b.device_type != 0)
             continue;
         bytes += b.object_bytes;
         count++;

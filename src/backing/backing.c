@@ -2,8 +2,8 @@
 /*
  * backing: storages outside of the arena.
  *
- * Nouns: object (a memfd or a file), mapping (of an object, in this process), depot (tenond's
- * descriptors). table.c has I2, I4 and I6.
+ * Nouns: object (a memfd, a file, or memory of a device), mapping (of an object, in this
+ * process), depot (tenond's descriptors). table.c has I2, I4 and I6, device.c has I7.
  * I1  A block names its object before the object exists and until after it is gone. So the
  *     process that ends the block ends the object too, wherever a death interrupted its maker.
  * I3  An object's pages are committed before its header's magic is written. So a process that
@@ -17,9 +17,10 @@
  * work on an object that is only half made.
  *
  * In this file: making and ending objects. mapping.c maps them, table.c has the mappings of
- * this process, deposit.c gives tenond descriptors, fork.c has the fork hook, record.c reads
- * the description of an object (struct tni_backing, the payload of its block), store.c reads an
- * object's header, names.c and files.c manage named files, strategy.c chooses a strategy.
+ * this process, device.c makes and maps objects on devices, deposit.c gives tenond descriptors,
+ * fork.c has the fork hook, record.c reads the description of an object (struct tni_backing,
+ * the payload of its block), store.c reads an object's header, names.c and files.c manage named
+ * files, strategy.c chooses a strategy.
  */
 #include "backing/backing.h"
 
@@ -52,6 +53,8 @@ static int name_object(struct tn_domain *d, tni_block block,
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
     atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
+    TNI_PUT(b->device_type, about->device.type);
+    memcpy(b->device_uuid, about->uuid, sizeof b->device_uuid);
     /* This release pairs with the acquire in tni_backing_copy_record(). */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),
                           memory_order_release);
@@ -141,6 +144,8 @@ static int build(struct tn_domain *d, tni_block block, const struct tni_backing_
                  struct tni_mapping *m, int *ret_fd)
 {
     int fd;
+    if (about->device.type != 0)
+        return tni_device_object_make(d, block, about, m, ret_fd);
     int status = make_object(d, m, &fd);
     if (status != 0)
         return status;
@@ -180,7 +185,7 @@ static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
 {
     char why[256]; /* the error detail: ending an object that was not made yet replaces it */
     snprintf(why, sizeof why, "%s", tn_error_detail());
-    tni_os_unmap(m->address, m->object_bytes);
+    tni_mapping_unmap_object(m);
     m->address = NULL;
     free(m->path);
     m->path = NULL;
@@ -226,6 +231,8 @@ bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_abo
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t object_bytes = object_bytes_for(d, about->data_bytes),
              record_bytes = g->page_bytes;
+    if (about->device.type != 0)
+        return tni_device_object_can_fit(d, about);
     return g->quota_limit_bytes > record_bytes &&
            object_bytes <= g->quota_limit_bytes - record_bytes &&
            (about->strategy != TN_STRATEGY_FILE_SYSTEM || object_bytes <= tni_os_shm_bytes());
@@ -253,19 +260,23 @@ static int check_user(const struct tn_domain *d)
     return status;
 }
 
-int tni_backing_check(struct tn_domain *d, const struct tni_backing_about *about)
+int tni_backing_prepare(struct tn_domain *d, struct tni_backing_about *about)
 {
     if (about->data_bytes > UINT64_MAX / 2)
         return tni_fail(TN_ERR_INVALID, "a storage of %llu bytes is too large",
                         (unsigned long long)about->data_bytes);
-    return check_user(d);
+    int status = check_user(d);
+    return status != 0 || about->device.type == 0 ? status
+                                                  : tni_device_object_measure(d, about);
 }
 
 /* Make the object if the quota has room for it. */
 static int create_admitted(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                            const struct tni_backing_about *about, struct tni_mapping *m)
 {
-    int status = tni_alloc_quota_begin(d, thread, m->object_bytes);
+    int status = about->device.type == 0
+                     ? tni_alloc_quota_begin(d, thread, m->object_bytes)
+                     : 0; /* a device has a quota of its own: device.c, I7 */
     if (status != 0)
         return status;
     TNI_KILL_POINT("backing_admitted");
@@ -281,7 +292,7 @@ static int create_within_quota(struct tn_domain *d, struct tni_thread *thread, t
 {
     enum { ROUNDS = 8 }; /* other threads may use the memory that was given back */
     int status = create_admitted(d, thread, block, about, m);
-    if (status != TN_ERR_NO_MEMORY || !tni_backing_can_fit(d, about))
+    if (status != TN_ERR_NO_MEMORY || about->device.type != 0 || !tni_backing_can_fit(d, about))
         return status;
     uint64_t given = 1;
     for (uint32_t round = 0; status == TN_ERR_NO_MEMORY && given > 0; round++) {
@@ -299,9 +310,11 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
+    bool is_on_device = about->device.type != 0;
     *m = (struct tni_mapping){
-        .object_bytes = object_bytes_for(d, about->data_bytes),
-        .data_offset = d->segment.geometry.page_bytes,
+        .object_bytes =
+            is_on_device ? about->object_bytes : object_bytes_for(d, about->data_bytes),
+        .data_offset = is_on_device ? 0 : d->segment.geometry.page_bytes,
         .data_bytes = about->data_bytes,
         .index = tni_block_index(block),
         .generation = tni_desc_at(&d->segment, block)->generation,
@@ -382,4 +395,12 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
     tni_mappings_unpark(d, block);
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->ring(d);
+}
+
+void tni_backing_fini(struct tn_domain *d)
+{
+    tni_mappings_lock(d);
+    tni_mappings_sweep_parked(d, true);
+    tni_device_objects_end(d);
+    tni_mappings_unlock(d);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * backing: storages whose memory is an object of their own, a memfd or a named file.
+ * backing: storages whose memory is an object of their own: a memfd, a named file, or memory of
+ * a device.
  *
  * A block of TNI_BACKING_CLASS stands for such a storage. The room ref counts its references
  * and decides when it ends, as for any block. This room makes the object, maps it, and ends it.
@@ -11,6 +12,7 @@
 #include <tenon/share.h>
 
 #include "alloc/alloc.h"
+#include "device/device.h"
 
 /*
  * The depot: descriptors that tenond keeps for all members, so that a storage can be mapped
@@ -65,12 +67,14 @@ struct tni_backing_part {
     uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* unmapped, but with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
+    uint64_t used_devices; /* of CUDA, a bit each, that this process uses for the domain */
 };
 TNI_PART(backing, TNI_PART_BACKING)
 
 /** A mapping of one storage's object in this process. Lives while `refs` is not 0. */
 struct tni_mapping {
-    uint8_t *address; /* of the object; the data begins at data_offset */
+    uint8_t *address; /* of the object, perhaps on a device; the data begins at data_offset */
+    struct tni_device_memory memory; /* on a device; device.type is 0 for memory of the host */
     uint64_t object_bytes;
     uint64_t data_offset;
     uint64_t data_bytes;
@@ -88,8 +92,11 @@ struct tni_mapping {
 
 /** What a new storage is for. */
 struct tni_backing_about {
-    uint32_t strategy; /* not ARENA */
-    uint32_t flags;    /* TN_SHARE_* */
+    uint32_t strategy;     /* not ARENA */
+    uint32_t flags;        /* TN_SHARE_* */
+    tn_device device;      /* type 0: the host */
+    uint64_t object_bytes; /* these two of a storage on a device, by tni_backing_prepare() */
+    uint8_t uuid[16];
     uint64_t data_bytes;
     tn_dtype dtype;
     int32_t ndim;
@@ -106,11 +113,20 @@ static inline bool tni_strategy_is_arena(void)
            TN_STRATEGY_ARENA;
 }
 
+static inline bool tni_mapping_is_on_device(const struct tni_mapping *m)
+{
+    return m->memory.device.type != 0;
+}
+
 /** Register the fork hook. */
 void tni_backing_init(struct tn_domain *domain);
 
-/** Check whether this process may make this storage. TN_ERR_INVALID, TN_ERR_DENIED. */
-int tni_backing_check(struct tn_domain *domain, const struct tni_backing_about *about);
+/**
+ * Check whether this process may make this storage, and prepare the device that it is for.
+ * TN_ERR_INVALID, TN_ERR_DENIED; of a device: TN_ERR_NOT_FOUND, TN_ERR_UNSUPPORTED,
+ * TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_DEVICE.
+ */
+int tni_backing_prepare(struct tn_domain *domain, struct tni_backing_about *about);
 /**
  * Try once to make the object of a block that only this process knows and holds, and map it.
  * The caller gets one reference to the mapping. After a failure the block has no object, and

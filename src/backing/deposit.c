@@ -111,7 +111,7 @@ void tni_backing_deposit_again(struct tn_domain *d)
         goes_on = deposit_one(d, m);
         if (m->is_deposited &&
             tni_backing_part(d)->kept_fds > tni_backing_part(d)->kept_limit &&
-            !(m->is_write_once && !m->is_read_only))
+            !(m->is_write_once && !m->is_read_only && !tni_mapping_is_on_device(m)))
             tni_mapping_close_kept(d, m);
     }
     tni_mappings_unlock(d);

@@ -11,13 +11,15 @@ TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
 {
     if (!m->is_write_once || m->is_read_only)
         return;
+    m->is_read_only = true;
+    if (tni_mapping_is_on_device(m)) /* which the child cannot use */
+        return;
     if (!tni_mapping_has_descriptor(m) ||
         tni_os_map_over(m->fd, m->address, m->object_bytes, true) != 0) {
         tni_os_unmap(m->address, m->object_bytes);
         m->address = NULL; /* the range must not be unmapped again: it may be reused */
         tni_log(TNI_LOG_ERROR, "a forked child lost a storage: %s", tn_error_detail());
     }
-    m->is_read_only = true;
 }
 
 /*

@@ -151,6 +151,29 @@ static int find_memory(struct tn_domain *d, const struct storage_id *id,
     return status == TN_ERR_NOT_FOUND ? fail_lost(d, id->block, id->generation) : status;
 }
 
+/* Get the descriptor of a block from tenond, of memory that has no inode of its own. */
+static int find_deposited(struct tn_domain *d, const struct storage_id *id, int *ret_fd)
+{
+    const struct tni_depot *depot = tni_backing_part(d)->depot;
+    if (depot == NULL)
+        return tni_fail(TN_ERR_UNSUPPORTED,
+                        "memory of devices crosses between processes through tenond, and the "
+                        "domain has none");
+    int status = depot->get(d, id->block, id->generation, ret_fd);
+    /* No tenond ran, or one has just ended or begun: one that runs has what its vault kept. */
+    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER) {
+        status = depot->start(d);
+        if (status == 0)
+            status = depot->get(d, id->block, id->generation, ret_fd);
+    }
+    if (status == TN_ERR_MANAGER) {
+        char why[160];
+        snprintf(why, sizeof why, "%s", tn_error_detail());
+        return fail_manager(id->block, why);
+    }
+    return status == TN_ERR_NOT_FOUND ? fail_lost(d, id->block, id->generation) : status;
+}
+
 /* ---- mapping ----------------------------------------------------------------------------- */
 
 /* Check that the mapped object is the object that the block's description names. */
@@ -223,6 +246,27 @@ close_fd:
     return status;
 }
 
+/* The same for memory of a device: only tenond has its descriptor under the block's number. */
+static int map_on_device(struct tn_domain *d, const struct storage_id *id,
+                         const struct tni_backing *b, struct tni_mapping *ret_mapping,
+                         struct descriptor *ret_descriptor)
+{
+    struct descriptor found = {.is_deposited = true};
+    int status = find_deposited(d, id, &found.fd);
+    if (status != 0)
+        return status;
+    status = tni_device_object_map(d, b, found.fd, ret_mapping);
+    TNI_KILL_POINT("backing_device_mapped");
+    if (status != 0) {
+        tni_os_close(found.fd);
+        return status;
+    }
+    ret_mapping->index = tni_block_index(id->block);
+    ret_mapping->generation = id->generation;
+    *ret_descriptor = found;
+    return 0;
+}
+
 static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
                    struct tni_mapping **ret_mapping)
 {
@@ -236,7 +280,9 @@ static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
-    if ((status = map_object(d, &id, &b, m, &found)) != 0) {
+    status = b.device_type != 0 ? map_on_device(d, &id, &b, m, &found)
+                                : map_object(d, &id, &b, m, &found);
+    if (status != 0) {
         free(m);
         return status;
     }

@@ -34,6 +34,33 @@ int tni_backing_check_record(const struct tni_segment *segment, tni_block block,
 uint32_t tni_backing_copy_record(const struct tni_backing *backing,
                                  struct tni_backing *ret_copy);
 
+/** Unmap the object of a mapping. */
+void tni_mapping_unmap_object(const struct tni_mapping *mapping);
+
+/* ---- device.c: objects that are memory of a device --------------------------------------- */
+
+/** Find out the last two fields of `about`, and keep the device in use: I8. */
+int tni_device_object_measure(struct tn_domain *domain, struct tni_backing_about *about);
+/** Whether the quota and the device have room for the object if all other memory were free. */
+bool tni_device_object_can_fit(const struct tn_domain *domain,
+                               const struct tni_backing_about *about);
+/**
+ * Make the memory that a block's description names, if the quota of the device has room (I7).
+ * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY (quota or device), TN_ERR_FULL, TN_ERR_DEVICE
+ */
+int tni_device_object_make(struct tn_domain *domain, tni_block block,
+                           const struct tni_backing_about *about, struct tni_mapping *mapping,
+                           int *ret_fd);
+/**
+ * Map the memory of a device that a checked description names. pre: tni_mappings_lock().
+ * TN_ERR_UNSUPPORTED: this process does not see the device.
+ * @param fd  borrowed
+ */
+int tni_device_object_map(struct tn_domain *domain, const struct tni_backing *backing, int fd,
+                          struct tni_mapping *ret_mapping);
+/** Stop using devices for a domain that this process has left. */
+void tni_device_objects_end(struct tn_domain *domain);
+
 /** Make the table of mappings if it does not exist yet. pre: tni_mappings_lock() */
 int tni_mappings_ensure(struct tn_domain *domain);
 

@@ -9,9 +9,11 @@ int tni_backing_check_record(const struct tni_segment *s, tni_block block,
 {
     uint32_t strategy = atomic_load_explicit(&b->strategy, memory_order_relaxed);
     bool is_file = strategy == TN_STRATEGY_FILE_SYSTEM;
+    bool is_on_device = strategy == TN_STRATEGY_CUDA_VMM;
     if (strategy == TN_STRATEGY_DEFAULT)
         return tni_fail(TN_ERR_NOT_FOUND, "block %08x has no object", block.id);
-    if ((!is_file && strategy != TN_STRATEGY_FILE_DESCRIPTOR) ||
+    if ((!is_file && !is_on_device && strategy != TN_STRATEGY_FILE_DESCRIPTOR) ||
+        b->device_type != (is_on_device ? TN_DEVICE_CUDA : 0) ||
         memchr(b->path, 0, sizeof b->path) == NULL || is_file != (b->path[0] != 0) ||
         b->data_bytes > b->object_bytes || (is_file && !tni_files_is_ours(s, b->path)))
         return tni_fail(

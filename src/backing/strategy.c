@@ -7,12 +7,15 @@
 
 static const char *const names[] = {NULL, "arena", "file_descriptor", "file_system", NULL};
 /* Strategies that this build or system does not have. */
-static const char *const absent[] = {"cuda_vmm", "cuda_ipc", "hip_vmm", "hip_ipc"};
+static const char *const absent[] = {"cuda_ipc", "hip_vmm", "hip_ipc"};
+static const char on_cuda[] = "cuda_vmm";
 
 _Atomic uint32_t tni_strategy_current; /* TN_STRATEGY_DEFAULT: not decided yet */
 
 const char *tn_strategy_name(uint32_t strategy)
 {
+    if (strategy == TN_STRATEGY_CUDA_VMM)
+        return on_cuda;
     return strategy < TNI_COUNT(names) ? names[strategy] : NULL;
 }
 
@@ -28,7 +31,8 @@ int tn_strategy_parse(const char *name, uint32_t *ret_strategy)
 {
     if (name == NULL || ret_strategy == NULL)
         return tni_fail_null(name == NULL ? "name" : "ret_strategy");
-    uint32_t strategy = find(name);
+    uint32_t strategy =
+        strcmp(name, on_cuda) == 0 ? (uint32_t)TN_STRATEGY_CUDA_VMM : find(name);
     for (size_t i = 0; strategy == TN_STRATEGY_DEFAULT && i < TNI_COUNT(absent); i++)
         if (strcmp(name, absent[i]) == 0)
             return tni_fail(TN_ERR_UNSUPPORTED, "this system lacks the strategy '%s'", name);
@@ -48,6 +52,11 @@ int tn_strategy_set(uint32_t strategy)
                                         "strategy that is set");
     if (tn_strategy_name(strategy) == NULL)
         return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", strategy);
+    if (strategy == TN_STRATEGY_CUDA_VMM)
+        return tni_fail(TN_ERR_INVALID,
+                        "the strategy '%s' is that of tensors on devices, which have no other: "
+                        "tn_strategy_set() sets the strategy of tensors on the host",
+                        on_cuda);
     atomic_store_explicit(&tni_strategy_current, strategy, memory_order_relaxed);
     return 0;
 }

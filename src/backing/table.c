@@ -37,8 +37,8 @@ void tni_mappings_unlock(struct tn_domain *d)
 
 bool tni_mapping_has_descriptor(const struct tni_mapping *m)
 {
-    struct tni_os_memory memory;
-    return m->fd >= 0 && tni_os_memory_stat(m->fd, &memory) == 0 && memory.inode == m->inode;
+    uint64_t inode, device;
+    return m->fd >= 0 && tni_os_identify(m->fd, &inode, &device) == 0 && inode == m->inode;
 }
 
 /*
@@ -78,7 +78,7 @@ static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bo
     m->is_deposited = is_deposited;
     bool is_needed = !is_deposited ||
                      tni_backing_part(d)->kept_fds < tni_backing_part(d)->kept_limit ||
-                     (m->is_write_once && !m->is_read_only);
+                     (m->is_write_once && !m->is_read_only && !tni_mapping_is_on_device(m));
     if (is_needed) {
         m->fd = fd;
         tni_backing_part(d)->kept_fds++;
@@ -152,11 +152,22 @@ static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
     return false;
 }
 
+void tni_mapping_unmap_object(const struct tni_mapping *m)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
+    if (m->address == NULL)
+        return;
+    if (tni_mapping_is_on_device(m))
+        kind->unmap(kind, &m->memory);
+    else
+        tni_os_unmap(m->address, m->object_bytes);
+}
+
 static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
 {
     if (tni_backing_part(d)->mappings[m->index] == m)
         tni_backing_part(d)->mappings[m->index] = NULL;
-    tni_os_unmap(m->address, m->object_bytes);
+    tni_mapping_unmap_object(m);
     if (m->fd >= 0 && !m->is_deposited && !d->is_closed &&
         tni_mapping_is_named_elsewhere(d, m) && !is_parked(d, m))
         park(d, m);
@@ -166,26 +177,20 @@ static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
 
 /*
  * Does not call free(): a thread of the parent may have had the lock of malloc() at the fork,
- * and no thread releases that lock in the child.
+ * and no thread releases that lock in the child. Memory of a device is not mapped in the child.
  */
 TNI_AROUND_FORK void tni_mapping_discard_in_child(struct tn_domain *d, struct tni_mapping *m)
 {
     tni_backing_part(d)->mappings[m->index] = NULL;
     tni_mapping_close_kept(d, m);
-    tni_os_unmap(m->address, m->object_bytes);
+    if (!tni_mapping_is_on_device(m))
+        tni_os_unmap(m->address, m->object_bytes);
 }
 
 void tni_backing_sweep(struct tn_domain *d)
 {
     tni_mappings_lock(d);
     tni_mappings_sweep_parked(d, false);
-    tni_mappings_unlock(d);
-}
-
-void tni_backing_fini(struct tn_domain *d)
-{
-    tni_mappings_lock(d);
-    tni_mappings_sweep_parked(d, true);
     tni_mappings_unlock(d);
 }
 

@@ -51,7 +51,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 4
+#define TNI_LAYOUT_VERSION 5
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
@@ -114,6 +114,7 @@ struct tni_header {
     _Atomic uint64_t manager;    /* tni_who() of tenond's seat; 0: none */
     _Atomic uint64_t free_bytes; /* estimate of the memory of free blocks, for trimming */
     _Atomic uint64_t rung_ns;    /* time of the last ring of tenond's bell */
+    _Atomic uint64_t device_quota_bytes;       /* of each device; UINT64_MAX: no limit */
     _Alignas(64) _Atomic uint32_t memory_wait; /* wait word: memory was freed */
     _Atomic uint32_t seat_limit;               /* 1 + the highest seat that was ever taken */
     _Atomic uint32_t object_limit;             /* 1 + the highest object that was ever taken */
@@ -345,8 +346,10 @@ struct tni_attribute_part {
 
 /*
  * The payload of a block of TNI_BACKING_CLASS. The block has the identity and the count of the
- * storage; the storage's bytes are in an object of its own, a memfd or a file, which begins
- * with struct tn_storage_header (tenon/share.h). The block's first holder writes this
+ * storage; the storage's bytes are in an object of its own: a memfd or a file, which begins
+ * with struct tn_storage_header (tenon/share.h), or memory of a device, which has no header
+ * (and of which inode and device are its descriptor's, and may be those of other memory). The
+ * block's first holder writes this
  * description, `strategy` last, before it makes the object. The process that frees the block
  * first removes the object, then sets `strategy` to 0.
  */
@@ -354,13 +357,16 @@ enum { TNI_PATH_BYTES = 256 };
 struct tni_backing {
     _Atomic uint32_t strategy; /* {generation:24, strategy:8}, a TN_STRATEGY_*; 0: no object */
     uint32_t flags;            /* TN_SHARE_* */
-    uint64_t object_bytes;     /* counted against the quota */
+    uint64_t object_bytes;     /* counted against the quota, or the quota of the device */
     uint64_t data_bytes;
     _Atomic uint64_t inode; /* of the object; 0 until it exists */
     _Atomic uint64_t device;
     _Atomic uint64_t owner; /* tni_who() of the only writer of a TN_TENSOR_WRITE_ONCE storage */
     _Atomic uint64_t depositary; /* tni_who() of the tenond that has its descriptor; 0: none */
     char path[TNI_PATH_BYTES];   /* FILE_SYSTEM */
+    int32_t device_type;         /* TN_DEVICE_* of a storage on a device; else 0 */
+    uint32_t reserved;
+    uint8_t device_uuid[16];
 };
 
 /*

@@ -227,6 +227,20 @@ uint64_t tni_os_memory_bytes(void)
     return TNI_MIN(machine, group);
 }
 
+int tni_os_memory_available(uint64_t *ret_bytes)
+{
+    static const char key[] = "\nMemAvailable:";
+    char text[4096];
+    unsigned long long kib;
+    const char *at = NULL;
+    if (tni_linux_read_text("/proc/meminfo", text, sizeof text) > 0)
+        at = strstr(text, key);
+    if (at == NULL || sscanf(at + sizeof key - 1, "%llu", &kib) != 1)
+        return tni_fail(TN_ERR_SYSTEM, "/proc/meminfo cannot be read, or has no MemAvailable");
+    *ret_bytes = kib * 1024;
+    return 0;
+}
+
 size_t tni_os_page_bytes(void)
 {
     static _Atomic size_t bytes; /* cached, so that a child runs less code: TNI_AROUND_FORK */

@@ -133,6 +133,16 @@ static int check_file_system(int fd)
     return 0;
 }
 
+int tni_os_identify(int fd, uint64_t *ret_inode, uint64_t *ret_device)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d", fd);
+    *ret_inode = status.st_ino;
+    *ret_device = status.st_dev;
+    return 0;
+}
+
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
 {
     int seals = fcntl(fd, F_GET_SEALS);

@@ -27,6 +27,8 @@ struct tni_os_memory {
 int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd);
 /** The same, but more seals can be added until tni_os_memory_seal_writes(). */
 int tni_os_memory_create_sealable(const char *name, uint64_t size_bytes, int *ret_fd);
+/** The inode and the device of what a descriptor refers to, whatever it is. TN_ERR_INVALID. */
+int tni_os_identify(int fd, uint64_t *ret_inode, uint64_t *ret_device);
 /** TN_ERR_INVALID: not a memory object, or one of huge pages (hugetlbfs). */
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory);
 /** Bytes of memory that the system has allocated for the object. */

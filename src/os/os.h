@@ -91,6 +91,8 @@ void tni_os_log_to_stderr(int level);
 
 /** Memory of the machine, or the limit of this process's cgroup if that is lower. */
 uint64_t tni_os_memory_bytes(void);
+/** Memory of the machine that programs could get now without swapping. */
+int tni_os_memory_available(uint64_t *ret_bytes);
 /**
  * The value of a variable of the environment, or NULL. Every room reads variables by this
  * function. It returns NULL in a program that has more rights than the user who starts it
@@ -112,6 +114,17 @@ bool tni_os_has_uid(void);
 uint32_t tni_os_cpu_count(void);
 /** The system's policy for huge pages of shared memory, such as "advise"; "" if not known. */
 void tni_os_huge_page_policy(char *text, size_t size_bytes);
+
+/* ---- libraries that are loaded at run time ----------------------------------------------- */
+
+/**
+ * Load a shared library, for the rest of the process's life. TN_ERR_UNSUPPORTED: it does not
+ * exist or cannot be loaded.
+ * @param path  a file, or a name that the dynamic loader searches for
+ */
+int tni_os_library_open(const char *path, void **ret_library);
+/** The address of a symbol; NULL: the library has none of this name. */
+void *tni_os_library_symbol(void *library, const char *name);
 
 /* ---- sleeping and waking up, across processes -------------------------------------------- */
 

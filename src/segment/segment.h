@@ -31,7 +31,7 @@ struct tni_segment {
 struct tni_segment_options {
     const char *name; /* "" if anonymous */
     uint32_t seats, blocks, objects, tickets;
-    uint64_t quota_bytes, watermark_bytes;
+    uint64_t quota_bytes, watermark_bytes, device_quota_bytes;
     uint32_t flags;
 };
 

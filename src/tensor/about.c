@@ -12,9 +12,10 @@ uint32_t tni_tensor_strategy(const tn_tensor *tensor)
         return s->outside;
     if (s->domain == NULL)
         return TN_STRATEGY_DEFAULT;
-    return s->mapping == NULL         ? TN_STRATEGY_ARENA
-           : s->mapping->path != NULL ? TN_STRATEGY_FILE_SYSTEM
-                                      : TN_STRATEGY_FILE_DESCRIPTOR;
+    return s->mapping == NULL                     ? TN_STRATEGY_ARENA
+           : tni_mapping_is_on_device(s->mapping) ? TN_STRATEGY_CUDA_VMM
+           : s->mapping->path != NULL             ? TN_STRATEGY_FILE_SYSTEM
+                                                  : TN_STRATEGY_FILE_DESCRIPTOR;
 }
 
 tn_tensor *tn_tensor_ref(tn_tensor *tensor)
@@ -99,6 +100,11 @@ int32_t tn_tensor_ndim(const tn_tensor *tensor) { return tensor != NULL ? tensor
 const int64_t *tn_tensor_shape(const tn_tensor *tensor)
 {
     return tensor != NULL ? tensor->extents : NULL;
+}
+
+tn_device tn_tensor_device(const tn_tensor *tensor)
+{
+    return tensor != NULL ? tni_tensor_device(tensor) : (tn_device){0, 0};
 }
 
 int64_t tn_tensor_count(const tn_tensor *tensor) { return tensor != NULL ? tensor->count : 0; }

@@ -33,7 +33,9 @@ static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
 static struct tni_backing_about backing_about(const tn_tensor *t, uint64_t size_bytes,
                                               const tn_tensor_options *options)
 {
+    bool is_on_device = options->strategy == TN_STRATEGY_CUDA_VMM;
     return (struct tni_backing_about){.strategy = options->strategy,
+                                      .device = is_on_device ? options->device : (tn_device){0},
                                       .flags = options->flags & TN_TENSOR_WRITE_ONCE,
                                       .data_bytes = size_bytes,
                                       .dtype = t->dtype,
@@ -65,7 +67,7 @@ int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
                             .about = &about};
     int status = tni_process_check(d);
     if (status == 0)
-        status = tni_backing_check(d, &backing);
+        status = tni_backing_prepare(d, &backing);
     if (status == 0)
         status = attempt_backed(d, &w.wish);
     if (tni_ref_is_short(status)) {

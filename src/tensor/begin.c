@@ -31,7 +31,7 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options 
     status = tni_backed_new(domain, t, bytes, options, &block, &mapping, &lacks_other);
     if (status == 0)
         tni_storage_set_mapped(t->storage, domain, block, mapping);
-    *ret_is_zero = true;
+    *ret_is_zero = options->strategy != TN_STRATEGY_CUDA_VMM;
     return status;
 }
 
@@ -67,6 +67,29 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
     return 0;
 }
 
+/* Choose the strategy by the device, if the options name one. */
+static int read_device(tn_tensor_options *o)
+{
+    if (o->device.type == 0)
+        o->device.type = TN_DEVICE_CPU;
+    if (o->device.type == TN_DEVICE_CPU && o->device.id != 0)
+        return tni_fail(TN_ERR_NOT_FOUND, "there is no device cpu:%d: the CPU is 0",
+                        o->device.id);
+    if ((o->strategy == TN_STRATEGY_CUDA_VMM) && o->device.type != TN_DEVICE_CUDA)
+        return tni_fail(TN_ERR_INVALID,
+                        "the strategy 'cuda_vmm' is that of tensors on CUDA devices: the "
+                        "options name no such device");
+    if (o->device.type == TN_DEVICE_CPU)
+        return 0;
+    if (o->strategy != TN_STRATEGY_DEFAULT && o->strategy != TN_STRATEGY_CUDA_VMM)
+        return tni_fail(TN_ERR_INVALID,
+                        "the strategy '%s' is of memory of the host, and not of device %d of "
+                        "type %d",
+                        tn_strategy_name(o->strategy), o->device.id, o->device.type);
+    o->strategy = TN_STRATEGY_CUDA_VMM;
+    return tni_device_check(o->device);
+}
+
 int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options)
 {
     tn_tensor_options o = {.struct_size = sizeof o};
@@ -78,11 +101,14 @@ int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *r
                         "tn_tensor_options.flags has bits that are not known: 0x%x", o.flags);
     if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)
         return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", o.strategy);
+    if ((status = read_device(&o)) != 0)
+        return status;
     if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
         o.strategy = TN_STRATEGY_FILE_DESCRIPTOR;
     if (o.strategy == TN_STRATEGY_DEFAULT)
         o.strategy = tn_strategy_get();
-    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
+    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR &&
+        o.strategy != TN_STRATEGY_CUDA_VMM)
         return tni_fail(
             TN_ERR_UNSUPPORTED,
             "TN_TENSOR_WRITE_ONCE needs the strategy 'file_descriptor': '%s' cannot keep "
@@ -124,8 +150,15 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *sou
     status = tni_backed_new(domain, t, size_bytes, options, &block, &mapping, ret_lacks_other);
     if (status != 0)
         return status;
-    if (size_bytes > 0)
+    if (tni_mapping_is_on_device(mapping)) {
+        if ((status = tni_device_fill(mapping, source, size_bytes)) != 0) {
+            tni_backing_unmap(domain, mapping);
+            tni_ref_release(domain, block);
+            return status;
+        }
+    } else if (size_bytes > 0) {
         memcpy(mapping->address + mapping->data_offset, source, size_bytes);
+    }
     tni_ref_finish(domain, block);
     tni_storage_set_mapped(t->storage, domain, block, mapping);
     return 0;

@@ -146,6 +146,19 @@ size_t tni_tensor_encode_all(const tn_tensor *tensor, const struct tni_attribute
 int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
                          tn_tensor **ret_tensor);
 
+/** Check that tn_tensor_copy() may copy `source` to `target`. TN_ERR_*. */
+int tni_tensor_check_copy(const tn_tensor *target, const tn_tensor *source);
+
+/* ---- device.c ---------------------------------------------------------------------------- */
+
+/** Copy between tensors, one of which is on a device, in the order of a stream. */
+int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, void *stream);
+/** Wait until the stream has done such a copy. */
+int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source, void *stream);
+/** Fill new memory of a device with zeros, or with bytes of the host, and wait until it is. */
+int tni_device_zero(const struct tni_mapping *mapping);
+int tni_device_fill(const struct tni_mapping *mapping, const void *source, uint64_t size_bytes);
+
 /** Compute the fields that depend on the strides. Call it after you set the strides. */
 void tni_tensor_complete_strides(tn_tensor *tensor);
 /** Compute `form`. Call it after a change of the type, of is_row_major or of is_read_only. */

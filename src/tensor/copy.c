@@ -216,14 +216,23 @@ static int check_pair(const tn_tensor *target, const tn_tensor *source)
     return 0;
 }
 
+int tni_tensor_check_copy(const tn_tensor *target, const tn_tensor *source)
+{
+    int status = check_pair(target, source);
+    return status != 0 ? status : tni_attributes_check_same_meaning(target, source);
+}
+
 int tn_tensor_copy(tn_tensor *target, const tn_tensor *source)
 {
     if (target == NULL || source == NULL)
         return tni_fail_null(target == NULL ? "target" : "source");
-    int status = check_pair(target, source);
-    if (status != 0 || (status = tni_attributes_check_same_meaning(target, source)) != 0 ||
-        target->count == 0)
+    int status = tni_tensor_check_copy(target, source);
+    if (status != 0 || target->count == 0)
         return status;
+    if (!tni_tensor_is_on_host(target) || !tni_tensor_is_on_host(source)) {
+        status = tni_device_copy_tensor(target, source, NULL);
+        return status == 0 ? tni_device_wait_for(target, source, NULL) : status;
+    }
     bool is_one_mapping = target->storage->data == source->storage->data ||
                           !tn_tensor_same_storage(target, source);
     if (target->is_contiguous && source->is_contiguous && is_one_mapping) {

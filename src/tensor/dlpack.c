@@ -33,6 +33,7 @@ int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_manage
     if (status != 0 || (status = tni_tensor_check_result(ret_managed, "ret_managed")) != 0 ||
         (status = tni_attributes_check_plain(tensor, "DLPack")) != 0)
         return status;
+    tn_device device = tni_tensor_device(tensor); /* the numbers are DLPack's */
     size_t extents_bytes = 2 * (size_t)tensor->ndim * sizeof(int64_t);
     struct dlpack_export *export = malloc(sizeof *export + extents_bytes);
     if (export == NULL)
@@ -47,7 +48,7 @@ int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_manage
         .flags = tni_tensor_is_read_only(tensor) ? DLPACK_FLAG_BITMASK_READ_ONLY : 0,
         /* The offset is added to `data`: some libraries ignore `byte_offset`. */
         .dl_tensor = {.data = tn_tensor_data(tensor),
-                      .device = {kDLCPU, 0},
+                      .device = {(DLDeviceType)device.type, device.id},
                       .ndim = tensor->ndim,
                       .dtype = {TN_DTYPE_CODE(tensor->dtype), TN_DTYPE_BITS(tensor->dtype),
                                 TN_DTYPE_LANES(tensor->dtype)},

@@ -116,12 +116,22 @@ static int read_options_of_copy(const tn_tensor_options *given, tn_tensor_option
     return status;
 }
 
+/* A storage can be moved to other memory of the host only, since pointers may point into it. */
+static int check_stays_on_host(const tn_tensor_options *options)
+{
+    if (options->device.type == TN_DEVICE_CPU)
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "sharing a private tensor leaves it on the CPU: "
+                                    "tn_tensor_to() makes one on a device");
+}
+
 int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_options *given)
 {
     tn_tensor_options options;
     int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check(tensor)) != 0 ||
-        (status = read_options_of_copy(given, &options)) != 0)
+        (status = read_options_of_copy(given, &options)) != 0 ||
+        (status = check_stays_on_host(&options)) != 0)
         return status;
     uint64_t deadline_ns = options.deadline.ns;
     options.deadline = TN_NOW; /* attempt_share() does not wait */
@@ -136,6 +146,17 @@ int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_option
     return tni_ref_retry(domain, &w.wish, status);
 }
 
+/* Read options whose default device is that of the tensor. */
+static int read_options_of_clone(const tn_tensor *tensor, const tn_tensor_options *given,
+                                 tn_tensor_options *ret_options)
+{
+    tn_tensor_options options = {.struct_size = sizeof options};
+    int status = tni_take_options("tn_tensor_options", given, sizeof options, &options);
+    if (status == 0 && options.device.type == 0)
+        options.device = tni_tensor_device(tensor);
+    return status == 0 ? read_options_of_copy(&options, ret_options) : status;
+}
+
 int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_options *given,
                     tn_tensor **ret_tensor)
 {
@@ -146,7 +167,7 @@ int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_
     if (status == 0)
         status = tni_tensor_check_result(ret_tensor, "ret_tensor");
     if (status == 0)
-        status = read_options_of_copy(given, &options);
+        status = read_options_of_clone(tensor, given, &options);
     if (status == 0)
         status = tni_tensor_begin_shared(domain, tensor->dtype, tensor->ndim, tensor->extents,
                                          &options, &is_zero, &t);

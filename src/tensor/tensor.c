@@ -37,8 +37,14 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
         status = tni_tensor_begin_shared(domain, dtype, ndim, shape, options, &is_zero, &t);
     if (TNI_UNLIKELY(status != 0))
         return status;
-    if (tni_tensor_is_to_be_zeroed(options) && !is_zero)
-        memset(t->storage->data, 0, tni_tensor_size_bytes(t));
+    if (tni_tensor_is_to_be_zeroed(options) && !is_zero) {
+        if (tni_tensor_is_on_host(t))
+            memset(t->storage->data, 0, tni_tensor_size_bytes(t));
+        else if ((status = tni_device_zero(t->storage->mapping)) != 0) {
+            tn_tensor_unref(t);
+            return status;
+        }
+    }
     tni_ref_finish(domain, t->storage->block);
     *ret_tensor = t;
     return 0;

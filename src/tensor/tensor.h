@@ -101,6 +101,18 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *domain, struct tni_thread *
                                    tni_block block, const struct tni_view *view,
                                    size_t size_bytes);
 
+/** The device of a tensor; {TN_DEVICE_CPU, 0} if its memory is the host's. */
+static inline tn_device tni_tensor_device(const tn_tensor *tensor)
+{
+    const struct tni_mapping *m = tensor->storage->mapping;
+    return m != NULL && tni_mapping_is_on_device(m) ? m->memory.device
+                                                    : (tn_device){TN_DEVICE_CPU, 0};
+}
+static inline bool tni_tensor_is_on_host(const tn_tensor *tensor)
+{
+    return tni_tensor_device(tensor).type == TN_DEVICE_CPU;
+}
+
 /* Each of these functions returns the field of struct tn_tensor_info that has its name. */
 bool tni_tensor_is_shared(const tn_tensor *tensor);
 bool tni_tensor_is_read_only(const tn_tensor *tensor);

@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 4); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 5); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {
@@ -55,6 +55,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, watermark_bytes, 200);
     PIN(header, manager, 208);
     PIN(header, free_bytes, 216);
+    PIN(header, device_quota_bytes, 232);
     PIN(header, memory_wait, 256);
     PIN(header, seat_limit, 260);
     PIN(header, object_limit, 264);
@@ -166,7 +167,7 @@ TN_TEST(attribute_stays_where_it_is)
 
 TN_TEST(backing_stays_where_it_is)
 {
-    PIN_SIZE(backing, 312, 8);
+    PIN_SIZE(backing, 336, 8);
     PIN(backing, strategy, 0);
     PIN(backing, flags, 4);
     PIN(backing, object_bytes, 8);
@@ -176,6 +177,8 @@ TN_TEST(backing_stays_where_it_is)
     PIN(backing, owner, 40);
     PIN(backing, depositary, 48);
     PIN(backing, path, 56);
+    PIN(backing, device_type, 312);
+    PIN(backing, device_uuid, 320);
 }
 
 #define PIN_PUBLIC(field, offset) assert_int_equal(offsetof(tn_storage_header, field), offset)

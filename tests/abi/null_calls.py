@@ -36,7 +36,7 @@ def give(parameter):
     name = re.search(r"(\w+)(?:\[\w*\])?$", parameter)[1]
     kind = re.sub(r"\bconst\b|\w+(\[\w*\])?$", "", parameter).replace(" ", "")
     if "*" not in parameter:
-        return NUMBERS.get(name) or {"tn_deadline": "TN_NOW", "tn_dtype": "TN_FLOAT32"}.get(kind, "1"), None
+        return NUMBERS.get(name) or {"tn_deadline": "TN_NOW", "tn_dtype": "TN_FLOAT32", "tn_device": "THE_CPU"}.get(kind, "1"), None
     if kind in {f"{o}*" for o in OBJECTS}:
         return f"give_{kind[3:-1]}()", name
     if kind.endswith("_fn*"):

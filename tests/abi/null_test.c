@@ -11,6 +11,7 @@
 
 #include "harness/harness.h"
 
+#define THE_CPU ((tn_device){TN_DEVICE_CPU, 0})
 enum { OUT_BYTES = 1 << 16, MOST_SECONDS = 20 };
 
 /* Where results go, and what is read: all zero but for a size of a struct. */

@@ -35,7 +35,7 @@ TN_TEST(tn_sparse_stays_as_it_is)
 
 TN_TEST(tn_domain_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_options), 48);
+    assert_int_equal(sizeof(tn_domain_options), 56);
     PIN(tn_domain_options, struct_size, 0);
     PIN(tn_domain_options, quota_bytes, 8);
     PIN(tn_domain_options, watermark_bytes, 16);
@@ -45,6 +45,7 @@ TN_TEST(tn_domain_options_stays_as_it_is)
     PIN(tn_domain_options, tickets, 36);
     PIN(tn_domain_options, flags, 40);
     PIN(tn_domain_options, reserved, 44);
+    PIN(tn_domain_options, device_quota_bytes, 48);
 }
 
 TN_TEST(tn_handle_options_stays_as_it_is)
@@ -265,13 +266,14 @@ TN_TEST(tn_message_stays_as_it_is)
 
 TN_TEST(tn_tensor_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_tensor_options), 40);
+    assert_int_equal(sizeof(tn_tensor_options), 48);
     PIN(tn_tensor_options, struct_size, 0);
     PIN(tn_tensor_options, strategy, 8);
     PIN(tn_tensor_options, flags, 12);
     PIN(tn_tensor_options, deadline, 16);
     PIN(tn_tensor_options, source, 24);
     PIN(tn_tensor_options, source_bytes, 32);
+    PIN(tn_tensor_options, device, 40);
 }
 
 TN_TEST(tn_pool_info_stays_as_it_is)
@@ -286,7 +288,7 @@ TN_TEST(tn_pool_info_stays_as_it_is)
 
 TN_TEST(tn_domain_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_info), 72);
+    assert_int_equal(sizeof(tn_domain_info), 80);
     PIN(tn_domain_info, struct_size, 0);
     PIN(tn_domain_info, name, 8);
     PIN(tn_domain_info, id, 16);
@@ -296,6 +298,7 @@ TN_TEST(tn_domain_info_stays_as_it_is)
     PIN(tn_domain_info, quota_bytes, 48);
     PIN(tn_domain_info, quota_limit_bytes, 56);
     PIN(tn_domain_info, watermark_bytes, 64);
+    PIN(tn_domain_info, device_quota_bytes, 72);
 }
 
 TN_TEST(tn_queue_info_stays_as_it_is)
@@ -419,6 +422,22 @@ TN_TEST(tn_resource_info_stays_as_it_is)
     PIN(tn_resource_info, free, 40);
     PIN(tn_resource_info, busy_ns, 48);
     PIN(tn_resource_info, waiting, 56);
+}
+
+TN_TEST(tn_device_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_device_info), 160);
+    PIN(tn_device_info, struct_size, 0);
+    PIN(tn_device_info, device, 8);
+    PIN(tn_device_info, flags, 16);
+    PIN(tn_device_info, driver_version, 20);
+    PIN(tn_device_info, memory_bytes, 24);
+    PIN(tn_device_info, uuid, 32);
+    PIN(tn_device_info, uuid_text, 48);
+    PIN(tn_device_info, name, 96);
+    assert_int_equal(sizeof(tn_device), 8);
+    PIN(tn_device, type, 0);
+    PIN(tn_device, id, 4);
 }
 
 TN_TEST(tn_sched_info_stays_as_it_is)

@@ -125,6 +125,7 @@ static int ask_has_member(void)
 {
     return !tn_domain_has_member(faults_d, tnt_member(faults_d));
 }
+static int set_device_quota(void) { return tn_domain_set_device_quota(faults_d, 1 << 20); }
 static int set_quota(void) { return tn_domain_set_quota(faults_d, 1 << 20); }
 static int set_watermark(void) { return tn_domain_set_watermark(faults_d, 1 << 20); }
 static int poll_fd(void) { return tn_domain_poll_fd(d, FAULTS_OUT(int)); }
@@ -138,6 +139,7 @@ static void poll_now(void)
 }
 FAULTS(tn_domain_get_info, WITH_DOMAIN, .has_no_calls = true, .call = ask_info)
 FAULTS(tn_domain_has_member, WITH_DOMAIN, .never_fails = true, .call = ask_has_member)
+FAULTS(tn_domain_set_device_quota, WITH_DOMAIN, .has_no_calls = true, .call = set_device_quota)
 FAULTS(tn_domain_set_quota, WITH_DOMAIN, .has_no_calls = true, .call = set_quota)
 FAULTS(tn_domain_set_watermark, WITH_DOMAIN, .has_no_calls = true, .call = set_watermark)
 FAULTS(tn_domain_poll_fd, .before = create_d, .call = poll_fd, .undo = close_now)
@@ -169,12 +171,27 @@ FAULTS(tn_domain_reap, WITH_DOMAIN, .ends_files = true, .before = have_one_die, 
 
 static int version(void) { return tn_version()[0] == '0' ? 0 : TN_ERR_CORRUPT; }
 static int deadline(void) { return tn_deadline_after(1).ns > 0 ? 0 : TN_ERR_CORRUPT; }
+static const tn_device the_cpu = {TN_DEVICE_CPU, 0};
+static int device_count(void)
+{
+    return tn_device_count(TN_DEVICE_CPU) == 1 ? 0 : TN_ERR_CORRUPT;
+}
+static int device_info(void)
+{
+    return tn_device_get_info(the_cpu, FAULTS_OUT_STRUCT(tn_device_info));
+}
+static int device_free(void) { return tn_device_get_free(the_cpu, FAULTS_OUT(uint64_t)); }
+static int device_find(void) { return tn_device_find("cpu", FAULTS_OUT(tn_device)); }
 static int detail(void) { return tn_error_detail() != NULL ? 0 : TN_ERR_CORRUPT; }
 static int peer(void) { return tn_error_peer().pid == 0 ? 0 : TN_ERR_CORRUPT; }
 static int status_name(void) { return tn_status_name(0) != NULL ? 0 : TN_ERR_CORRUPT; }
 static int sentence(void) { return tn_status_sentence(0) != NULL ? 0 : TN_ERR_CORRUPT; }
 FAULTS(tn_version, .has_no_calls = true, .call = version)
 FAULTS(tn_deadline_after, .has_no_calls = true, .call = deadline)
+FAULTS(tn_device_count, .has_no_calls = true, .call = device_count)
+FAULTS(tn_device_get_info, .call = device_info)
+FAULTS(tn_device_get_free, .call = device_free)
+FAULTS(tn_device_find, .has_no_calls = true, .call = device_find)
 FAULTS(tn_error_detail, .has_no_calls = true, .call = detail)
 FAULTS(tn_error_peer, .has_no_calls = true, .call = peer)
 FAULTS(tn_status_name, .has_no_calls = true, .call = status_name)

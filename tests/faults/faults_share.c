@@ -78,6 +78,14 @@ static void make_named(void)
 FAULTS(tn_tensor_clone, WITH_DOMAIN, .measure = is_shared, .before = make_named,
        .call = clone_by_file, .undo = unref_both)
 
+static int to_the_cpu(void)
+{
+    return tn_tensor_to(faults_d, t, (tn_device){TN_DEVICE_CPU, 0}, NULL,
+                        FAULTS_OUT(tn_tensor *));
+}
+FAULTS(tn_tensor_to, WITH_DOMAIN, .measure = is_shared, .before = make_named,
+       .call = to_the_cpu, .undo = unref_both)
+
 /* ---- write-once arenas ------------------------------------------------------------------- */
 
 static int create_arena(void)

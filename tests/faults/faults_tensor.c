@@ -160,6 +160,9 @@ static void end_overlapping(void)
 }
 static int copy(void) { return tn_tensor_copy(left, right); }
 FAULTS(tn_tensor_copy, .prepare = make_overlapping, .finish = end_overlapping, .call = copy)
+static int copy_on(void) { return tn_tensor_copy_on(left, right, NULL); }
+FAULTS(tn_tensor_copy_on, .prepare = make_overlapping, .finish = end_overlapping,
+       .call = copy_on)
 
 /* ---- what it is -------------------------------------------------------------------------- */
 
@@ -167,6 +170,7 @@ FAULTS(tn_tensor_copy, .prepare = make_overlapping, .finish = end_overlapping, .
     static int ask_##name(void) { return (expression) ? 0 : TN_ERR_CORRUPT; }                  \
     FAULTS(name, WITH_TENSOR, .has_no_calls = true, .call = ask_##name)
 ASK(tn_tensor_data, tn_tensor_data(t) != NULL)
+ASK(tn_tensor_device, tn_tensor_device(t).type == TN_DEVICE_CPU)
 ASK(tn_tensor_dtype, tn_tensor_dtype(t) == TN_UINT8)
 ASK(tn_tensor_ndim, tn_tensor_ndim(t) == 1)
 ASK(tn_tensor_shape, tn_tensor_shape(t)[0] == BYTES)

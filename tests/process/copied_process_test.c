@@ -156,6 +156,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_domain_reap, TN_ERR_FORKED, tn_domain_reap(d, NULL))                                  \
     X(tn_domain_trim, TN_ERR_FORKED, tn_domain_trim(d, 0, NULL))                               \
     X(tn_domain_set_watermark, TN_ERR_FORKED, tn_domain_set_watermark(d, 1 << 20))             \
+    X(tn_domain_set_device_quota, TN_ERR_FORKED, tn_domain_set_device_quota(d, 1 << 20))       \
     X(tn_domain_set_quota, TN_ERR_FORKED, tn_domain_set_quota(d, 1 << 20))                     \
     X(tn_domain_poll_fd, TN_ERR_FORKED, tn_domain_poll_fd(d, OUT(int)))                        \
     X(tn_domain_poll_clear, 0, DO(tn_domain_poll_clear(d)))                                    \
@@ -230,6 +231,12 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_descriptor, ANY, tn_tensor_descriptor(by_descriptor, 0, OUT(int)))             \
     X(tn_tensor_from_descriptor, ANY, tn_tensor_from_descriptor(descriptor, OUT(tn_tensor *))) \
     X(tn_tensor_open_path, ANY, tn_tensor_open_path(named_path, OUT(tn_tensor *)))             \
+    X(tn_device_count, ANY, tn_device_count(TN_DEVICE_CPU))                                    \
+    X(tn_device_find, ANY, tn_device_find("cpu", OUT(tn_device)))                              \
+    X(tn_device_get_free, ANY,                                                                 \
+      tn_device_get_free((tn_device){TN_DEVICE_CPU, 0}, OUT(uint64_t)))                        \
+    X(tn_device_get_info, ANY,                                                                 \
+      tn_device_get_info((tn_device){TN_DEVICE_CPU, 0}, OUT_STRUCT(tn_device_info)))           \
     X(tn_deadline_after, ANY, DO(tn_deadline_after(1)))                                        \
     X(tn_status_sentence, ANY, DO(tn_status_sentence(0)))                                      \
     X(tn_status_name, ANY, DO(tn_status_name(0)))                                              \
@@ -286,6 +293,10 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_slice, ANY, tn_tensor_slice(tensor, 0, 0, 2, 1, OUT(tn_tensor *)))             \
     X(tn_tensor_transpose, ANY, tn_tensor_transpose(tensor, NULL, OUT(tn_tensor *)))           \
     X(tn_tensor_reshape, ANY, tn_tensor_reshape(tensor, 1, shape, OUT(tn_tensor *)))           \
+    X(tn_tensor_device, ANY, DO(tn_tensor_device(tensor)))                                     \
+    X(tn_tensor_copy_on, ANY, tn_tensor_copy_on(own, tensor, NULL))                            \
+    X(tn_tensor_to, TN_ERR_FORKED,                                                             \
+      tn_tensor_to(d, own, (tn_device){TN_DEVICE_CPU, 0}, NULL, OUT(tn_tensor *)))             \
     X(tn_tensor_copy, 0, tn_tensor_copy(own, tensor))                                          \
     X(tn_tensor_same_storage, ANY, DO(tn_tensor_same_storage(tensor, other)))                  \
     X(tn_tensor_find, TN_ERR_FORKED,                                                           \

@@ -621,6 +621,18 @@ class Repair(Case):
         self.assertIn(everything.returncode, (0, 1)) # other domains of this user may be in any state
         self.assertNotIn("files:", everything.stdout)
 
+    def test_doctor_says_why_there_is_no_device(self):
+        self.hold()
+        self.environment["TENON_CUDA_LIBRARY"] = "/no/driver.so"
+        done = subprocess.run([TENON, "doctor"], env=self.environment, text=True,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertIn("cuda: none: /no/driver.so: cannot open shared object file", done.stdout)
+        done = subprocess.run([TENON, "doctor", "--json"], env=self.environment, text=True,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        report = [r for r in json.loads(done.stdout) if "devices" in r]
+        self.assertEqual([(r["discrepancies"], r["devices"]) for r in report], [(0, [])])
+        self.assertIn("/no/driver.so", report[0]["no_devices"])
+
     def test_doctor_says_that_a_removed_file_cannot_be_repaired(self):
         self.hold()
         path = self.block("uint16")["path"]
@@ -639,7 +651,7 @@ class Repair(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"files: {orphan} is of no living domain, and nobody holds it\n", done.stdout)
         self.assertIn("files: 1 discrepancy\n", done.stdout)
-        report = [r for r in self.json("doctor", expect=1) if r["domain"] is None]
+        report = [r for r in self.json("doctor", expect=1) if r["domain"] is None and "devices" not in r]
         self.assertEqual([(r["discrepancies"], r["left"]) for r in report], [(1, 1)])
         self.assertNotIn(path, report[0]["findings"][0]["what"])
 

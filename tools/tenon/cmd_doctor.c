@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cmd.h"
+#include "table.h"
 #include "text.h"
 
 struct arguments {
@@ -127,6 +128,60 @@ static int examine_files(json_t *ret_list)
     return conclude(&findings, tn_inspect_files(hear, &findings), ret_list);
 }
 
+/* ---- devices ----------------------------------------------------------------------------- */
+
+static json_t *describe_device(const tn_device_info *info)
+{
+    json_t *object = json_object();
+    cmd_json_set(object, "id", json_integer(info->device.id));
+    cmd_json_set(object, "uuid", json_string(info->uuid_text));
+    cmd_json_set(object, "name", cmd_json_text(info->name));
+    cmd_json_set(object, "bytes", cmd_json_count(info->memory_bytes));
+    cmd_json_set(object, "driver_version", json_integer(info->driver_version));
+    cmd_json_set(object, "shares", json_boolean((info->flags & TN_DEVICE_SHARES) != 0));
+    return object;
+}
+
+static void print_device(const tn_device_info *info)
+{
+    char bytes[TABLE_TEXT_BYTES], name[sizeof info->name];
+    snprintf(name, sizeof name, "%s", info->name);
+    tni_text_clean(name);
+    printf("cuda:%d: %s, %s, %s, CUDA %d.%d%s\n", info->device.id, name, info->uuid_text,
+           table_bytes(bytes, info->memory_bytes), info->driver_version / 1000,
+           info->driver_version % 1000 / 10,
+           (info->flags & TN_DEVICE_SHARES) != 0 ? "" : ": processes cannot share its memory");
+}
+
+/* Say which devices this process sees, or why it sees none. Neither is a discrepancy. */
+static void show_devices(json_t *ret_list)
+{
+    int count = tn_device_count(TN_DEVICE_CUDA);
+    json_t *devices = ret_list != NULL ? json_array() : NULL, *why = json_null();
+    if (count < 0 && ret_list == NULL)
+        printf("cuda: none: %s\n", tn_error_detail());
+    else if (count < 0)
+        why = cmd_json_text(tn_error_detail());
+    for (int32_t id = 0; id < count; id++) {
+        tn_device_info info = {.struct_size = sizeof info};
+        int status = tn_device_get_info((tn_device){TN_DEVICE_CUDA, id}, &info);
+        if (status != 0)
+            cmd_fail("doctor", "cuda", status);
+        else if (ret_list != NULL)
+            json_array_append_new(devices, describe_device(&info));
+        else
+            print_device(&info);
+    }
+    if (ret_list == NULL)
+        return;
+    json_t *object = json_object();
+    cmd_json_set(object, "domain", json_null());
+    cmd_json_set(object, "discrepancies", json_integer(0));
+    cmd_json_set(object, "devices", devices);
+    cmd_json_set(object, "no_devices", why);
+    json_array_append_new(ret_list, object);
+}
+
 static int examine_all(const struct arguments *arguments, json_t *ret_list)
 {
     struct cmd_domains domains;
@@ -151,6 +206,7 @@ static int examine_all(const struct arguments *arguments, json_t *ret_list)
             worst = CMD_TROUBLE;
     }
     free(domains.at);
+    show_devices(ret_list);
     return examine_files(ret_list) != CMD_FINE ? CMD_TROUBLE : worst;
 }
 

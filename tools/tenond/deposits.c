@@ -6,7 +6,8 @@
  * Nouns: deposit (a descriptor under a block and its generation), sweep (a check of all
  * deposits of a domain, which drops those whose block has ended).
  * I1  A deposit is accepted only if it is what its block says: an object with that inode,
- *     sealed against shrinking, of this user. The block is checked again before the
+ *     sealed against shrinking, of this user. Of memory of a device only the inode can be
+ *     checked, which all memory of its driver has. The block is checked again before the
  *     descriptor is given out.
  * I2  A deposit whose block has ended is dropped by the next sweep: after a ring, or at the
  *     next tick. Sweeps take at most a part of our time, however many deposits there are.
@@ -104,8 +105,7 @@ static int check_block(const struct tni_segment *s, tni_block block, uint32_t ge
     uint64_t word = atomic_load(tni_word_at(s, block));
     if (tni_word_state(word) != TNI_BLOCK_ALLOC ||
         tni_desc_at(s, block)->generation != generation ||
-        tni_backing_read(s, block, ret_backing) != 0 ||
-        atomic_load(&ret_backing->strategy) != TN_STRATEGY_FILE_DESCRIPTOR)
+        tni_backing_read(s, block, ret_backing) != 0 || ret_backing->path[0] != '\0')
         return TN_ERR_STALE;
     return 0;
 }
@@ -114,6 +114,12 @@ static int check_block(const struct tni_segment *s, tni_block block, uint32_t ge
 static int check_object(const struct tni_backing *b, int fd)
 {
     struct tni_os_memory memory;
+    uint64_t inode, device;
+    if (b->device_type != 0)
+        return tni_os_identify(fd, &inode, &device) == 0 && inode == atomic_load(&b->inode) &&
+                       device == atomic_load(&b->device)
+                   ? 0
+                   : TN_ERR_INVALID;
     if (tni_os_memory_stat(fd, &memory) != 0 || !memory.is_sealed ||
         memory.uid != tni_os_uid() || memory.inode != atomic_load(&b->inode) ||
         memory.device != atomic_load(&b->device))

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda: functions that the files of the room device share. Private to the room device. */
+#ifndef TNI_DEVICE_CUDA_H
+#define TNI_DEVICE_CUDA_H
+
+#include "device/cuda_api.h"
+#include "device/device.h"
+
+/* Groups of functions. A driver that lacks one of a group lacks what the group is for. */
+enum tni_cuda_group {
+    TNI_CUDA_core, /* without these there is no driver */
+    TNI_CUDA_uuid,
+    TNI_CUDA_old_uuid,
+    TNI_CUDA_pointers,
+    TNI_CUDA_streams,
+    TNI_CUDA_capture,
+    TNI_CUDA_stream_context,
+    TNI_CUDA_vmm,
+    TNI_CUDA_retain,
+    TNI_CUDA_registering,
+    TNI_CUDA_timeline,
+    TNI_CUDA_events,
+    TNI_CUDA_ipc,
+    TNI_CUDA_peers,
+    TNI_CUDA_GROUPS
+};
+
+/* A device of the driver, as this process uses it. */
+struct tni_cuda_device {
+    CUdevice number;
+    CUcontext context; /* the primary context, while users > 0 */
+    uint32_t users;    /* memory that is mapped, and calls that run */
+};
+
+struct tni_cuda {
+    CUresult (*get_whole_uuid)(CUuuid *, CUdevice); /* of the card, of which it may be a part */
+    /* 0: no process has tried to load it. A forked child finds its parent's pid. */
+    _Atomic int32_t pid;
+    tni_os_mutex lock; /* of all that follows; no thread has it while it calls the program */
+    bool is_loaded;
+    int failure; /* not 0: the status with which each call fails */
+    char why[256];
+    uint32_t missing; /* groups, a bit each */
+    int32_t version;
+    int32_t device_count;
+    struct tni_cuda_device *devices; /* [device_count]; never freed once there are some */
+#define TNI_CUDA_MEMBER(group, name, symbol, version, parameters) CUresult(*name) parameters;
+    TNI_CUDA_FUNCTIONS(TNI_CUDA_MEMBER)
+#undef TNI_CUDA_MEMBER
+};
+
+/* ---- cuda_error.c ------------------------------------------------------------------------ */
+
+/**
+ * Turn a result of the driver into a status, with a sentence that names the function.
+ * @return 0, TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED, TN_ERR_FORKED, TN_ERR_DEVICE
+ */
+int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *function);
+/** Fail with TN_ERR_UNSUPPORTED unless the driver has a group; `what` it is for. */
+int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const char *what);
+
+/* ---- cuda_load.c ------------------------------------------------------------------------- */
+
+/** The functions of libcuda.so.1, filled in by tni_cuda_load(). */
+extern struct tni_cuda tni_cuda_driver;
+
+/** Find the functions of the driver and start it. pre: the lock. TN_ERR_UNSUPPORTED. */
+int tni_cuda_load(struct tni_cuda *cuda);
+
+/* ---- cuda.c ------------------------------------------------------------------------------ */
+
+/** Load the driver if it is not loaded. TN_ERR_UNSUPPORTED, TN_ERR_FORKED. */
+int tni_cuda_begin(const struct tni_memory_kind *kind);
+/**
+ * Count one more user of a device, and make its primary context this thread's current one. The
+ * caller ends with tni_cuda_leave(), in the same thread.
+ */
+int tni_cuda_enter(const struct tni_memory_kind *kind, int32_t id);
+/** @param keeps  the device stays in use, until tni_cuda_release() */
+void tni_cuda_leave(struct tni_cuda *cuda, int32_t id, bool keeps);
+/** Count one user less, one that tni_cuda_leave() kept. */
+void tni_cuda_release(struct tni_cuda *cuda, int32_t id);
+
+int tni_cuda_count(const struct tni_memory_kind *kind);
+int tni_cuda_use(const struct tni_memory_kind *kind, int32_t id);
+void tni_cuda_unuse(const struct tni_memory_kind *kind, int32_t id);
+int tni_cuda_describe(const struct tni_memory_kind *kind, int32_t id, tn_device_info *ret_info);
+int tni_cuda_count_free(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
+
+/* ---- cuda_memory.c ----------------------------------------------------------------------- */
+
+int tni_cuda_make(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
+                  int *ret_fd);
+int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
+void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
+int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
+
+/* ---- cuda_stream.c ----------------------------------------------------------------------- */
+
+int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
+                  const struct tni_device_copy *copy);
+int tni_cuda_fill(const struct tni_memory_kind *kind, const struct tni_device_memory *part,
+                  uint8_t value, void *stream);
+int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream);
+int tni_cuda_pin(const struct tni_memory_kind *kind, void *start, uint64_t bytes);
+int tni_cuda_unpin(const struct tni_memory_kind *kind, void *start);
+
+#endif

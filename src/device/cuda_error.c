@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_error: what the driver's errors mean, and what a driver lacks. */
+#include "device/cuda.h"
+
+static int status_of(CUresult result)
+{
+    switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return TN_ERR_NO_MEMORY;
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+        return TN_ERR_UNSUPPORTED;
+    default:
+        return TN_ERR_DEVICE;
+    }
+}
+
+int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *function)
+{
+    const char *name = NULL, *text = NULL;
+    if (TNI_LIKELY(result == 0))
+        return 0;
+    if (cuda->cuGetErrorName(result, &name) != 0 || name == NULL)
+        name = "an unknown error";
+    if (cuda->cuGetErrorString(result, &text) != 0 || text == NULL)
+        text = "no text";
+    return tni_fail(status_of(result), "%s() failed with %s (%d): %s%s", function, name, result,
+                    text,
+                    result == CUDA_ERROR_ILLEGAL_ADDRESS
+                        ? "; this process has to be started anew to use the device again"
+                        : "");
+}
+
+int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const char *what)
+{
+    if ((cuda->missing >> group & 1) == 0)
+        return 0;
+    return tni_fail(TN_ERR_UNSUPPORTED, "the driver, of CUDA %d.%d, is too old for %s",
+                    cuda->version / 1000, cuda->version % 1000 / 10, what);
+}

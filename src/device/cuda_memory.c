@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_memory: memory of a device that processes share.
+ *
+ * The driver counts this memory for everything that refers to it: a handle or a mapping in any
+ * process, a descriptor that is open or on its way in a socket. So no process can lose memory
+ * that it has mapped, whichever process made it and has died since. A mapping alone keeps the
+ * memory: each function here releases the handle before it returns.
+ */
+#include <string.h>
+
+#include "device/cuda.h"
+
+static CUmemAllocationProp properties(const struct tni_cuda *cuda, int32_t id)
+{
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->devices[id].number}};
+}
+
+int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes)
+{
+    struct tni_cuda *cuda = kind->driver;
+    size_t bytes = 0;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    CUmemAllocationProp wanted = properties(cuda, id);
+    status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
+    if (status == 0)
+        status = tni_cuda_check(cuda,
+                                cuda->cuMemGetAllocationGranularity(
+                                    &bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                                "cuMemGetAllocationGranularity");
+    tni_cuda_leave(cuda, id, false);
+    if (status == 0 && (bytes == 0 || (bytes & (bytes - 1)) != 0))
+        status = tni_fail(TN_ERR_DEVICE, "the driver states a granularity of %zu bytes", bytes);
+    if (status == 0)
+        *ret_bytes = bytes;
+    return status;
+}
+
+/* Reserve addresses for a memory, and map it there. */
+static int map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
+                      CUmemGenericAllocationHandle handle)
+{
+    CUdeviceptr at = 0;
+    CUmemAccessDesc access = {.location = properties(cuda, m->device.id).location,
+                              .flags = m->is_read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                       : CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    int status = tni_cuda_check(cuda, cuda->cuMemAddressReserve(&at, m->bytes, 0, 0, 0),
+                                "cuMemAddressReserve");
+    if (status != 0)
+        return status;
+    status = tni_cuda_check(cuda, cuda->cuMemMap(at, m->bytes, 0, handle, 0), "cuMemMap");
+    if (status == 0) {
+        status = tni_cuda_check(cuda, cuda->cuMemSetAccess(at, m->bytes, &access, 1),
+                                "cuMemSetAccess");
+        if (status != 0)
+            cuda->cuMemUnmap(at, m->bytes);
+    }
+    if (status != 0)
+        cuda->cuMemAddressFree(at, m->bytes);
+    else
+        m->address = at;
+    return status;
+}
+
+static void unmap(struct tni_cuda *cuda, const struct tni_device_memory *m)
+{
+    cuda->cuMemUnmap(m->address, m->bytes);
+    cuda->cuMemAddressFree(m->address, m->bytes);
+}
+
+/* pre: the context is current */
+static int make(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd)
+{
+    CUmemAllocationProp wanted = properties(cuda, m->device.id);
+    CUmemGenericAllocationHandle handle = 0;
+    int status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
+    if (status == 0)
+        status = tni_cuda_check(cuda, cuda->cuMemCreate(&handle, m->bytes, &wanted, 0),
+                                "cuMemCreate");
+    if (status != 0)
+        return status;
+    status = map_handle(cuda, m, handle);
+    if (status == 0) {
+        status =
+            tni_cuda_check(cuda,
+                           cuda->cuMemExportToShareableHandle(
+                               ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                           "cuMemExportToShareableHandle");
+        if (status != 0)
+            unmap(cuda, m);
+    }
+    cuda->cuMemRelease(handle);
+    return status;
+}
+
+int tni_cuda_make(const struct tni_memory_kind *kind, struct tni_device_memory *m, int *ret_fd)
+{
+    int32_t id = m->device.id;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = make(kind->driver, m, ret_fd);
+    tni_cuda_leave(kind->driver, id, status == 0);
+    return status;
+}
+
+/* The driver does not say what is wrong with a descriptor. */
+static int fail_descriptor(const struct tni_cuda *cuda, CUresult result,
+                           const struct tni_device_memory *m, const char *function)
+{
+    int status = tni_cuda_check(cuda, result, function);
+    if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_INVALID_HANDLE &&
+        result != CUDA_ERROR_OPERATING_SYSTEM)
+        return status;
+    return tni_fail(TN_ERR_CORRUPT,
+                    "a descriptor is not that of %llu bytes of device %d, or is of another "
+                    "driver: %s() failed (%d)",
+                    (unsigned long long)m->bytes, m->device.id, function, result);
+}
+
+/* pre: the context is current */
+static int import(struct tni_cuda *cuda, struct tni_device_memory *m, int fd)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAllocationProp found = {0};
+    int status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
+    if (status != 0)
+        return status;
+    CUresult result = cuda->cuMemImportFromShareableHandle(
+        &handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != 0)
+        return fail_descriptor(cuda, result, m, "cuMemImportFromShareableHandle");
+    result = cuda->cuMemGetAllocationPropertiesFromHandle(&found, handle);
+    if (result == 0 && (found.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+                        found.location.id != cuda->devices[m->device.id].number))
+        status = tni_fail(TN_ERR_CORRUPT,
+                          "a descriptor is that of memory of device %d, and not of device %d",
+                          found.location.id, m->device.id);
+    else if (result != 0)
+        status = tni_cuda_check(cuda, result, "cuMemGetAllocationPropertiesFromHandle");
+    else
+        status = map_handle(cuda, m, handle);
+    cuda->cuMemRelease(handle);
+    return status;
+}
+
+int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *m, int fd)
+{
+    int32_t id = m->device.id;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = import(kind->driver, m, fd);
+    tni_cuda_leave(kind->driver, id, status == 0);
+    return status;
+}
+
+void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_memory *m)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int32_t id = m->device.id;
+    if (tni_cuda_enter(kind, id) != 0)
+        return;               /* a forked child has only numbers of its parent */
+    cuda->cuCtxSynchronize(); /* cuMemUnmap() need not wait for the work of streams */
+    unmap(cuda, m);
+    tni_cuda_leave(cuda, id, false);
+    tni_cuda_release(cuda, id); /* what tni_cuda_make() or tni_cuda_map() kept */
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_stream: work that a device does in the order of a stream, and memory of the host. */
+#include "device/cuda.h"
+
+static CUresult copy_bytes(struct tni_cuda *cuda, const struct tni_device_copy *c)
+{
+    switch (c->direction) {
+    case TNI_COPY_TO_DEVICE:
+        return cuda->cuMemcpyHtoDAsync(c->to, (const void *)(uintptr_t)c->from, c->bytes,
+                                       c->stream);
+    case TNI_COPY_FROM_DEVICE:
+        return cuda->cuMemcpyDtoHAsync((void *)(uintptr_t)c->to, c->from, c->bytes, c->stream);
+    default:
+        return cuda->cuMemcpyDtoDAsync(c->to, c->from, c->bytes, c->stream);
+    }
+}
+
+int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
+                  const struct tni_device_copy *copy)
+{
+    static const char *const names[] = {"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
+                                        "cuMemcpyDtoDAsync"};
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = tni_cuda_need(cuda, TNI_CUDA_streams, "copies");
+    if (status == 0 && copy->bytes != 0)
+        status = tni_cuda_check(cuda, copy_bytes(cuda, copy), names[copy->direction]);
+    tni_cuda_leave(cuda, id, false);
+    return status;
+}
+
+int tni_cuda_fill(const struct tni_memory_kind *kind, const struct tni_device_memory *part,
+                  uint8_t value, void *stream)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int32_t id = part->device.id;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = tni_cuda_need(cuda, TNI_CUDA_streams, "filling memory");
+    if (status == 0 && part->bytes != 0)
+        status = tni_cuda_check(
+            cuda, cuda->cuMemsetD8Async(part->address, value, part->bytes, stream),
+            "cuMemsetD8Async");
+    tni_cuda_leave(cuda, id, false);
+    return status;
+}
+
+int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = tni_cuda_need(cuda, TNI_CUDA_streams, "waiting for a stream");
+    if (status == 0)
+        status = tni_cuda_check(cuda, cuda->cuStreamSynchronize(stream), "cuStreamSynchronize");
+    tni_cuda_leave(cuda, id, false);
+    return status;
+}
+
+/* ---- memory of the host ------------------------------------------------------------------ */
+
+/* Registered memory is registered for all devices: the first one's context does it. */
+int tni_cuda_pin(const struct tni_memory_kind *kind, void *start, uint64_t bytes)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_enter(kind, 0);
+    if (status != 0)
+        return status;
+    status = tni_cuda_need(cuda, TNI_CUDA_registering, "registering memory of the host");
+    if (status == 0) {
+        CUresult result = cuda->cuMemHostRegister(
+            start, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        status = result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                     ? tni_fail(TN_ERR_EXISTS, "memory at %p is registered already", start)
+                     : tni_cuda_check(cuda, result, "cuMemHostRegister");
+    }
+    tni_cuda_leave(cuda, 0, status == 0);
+    return status;
+}
+
+int tni_cuda_unpin(const struct tni_memory_kind *kind, void *start)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_enter(kind, 0);
+    if (status != 0)
+        return status;
+    status = tni_cuda_check(cuda, cuda->cuMemHostUnregister(start), "cuMemHostUnregister");
+    tni_cuda_leave(cuda, 0, false);
+    if (status == 0)
+        tni_cuda_release(cuda, 0);
+    return status;
+}

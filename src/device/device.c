@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device: kinds of memory, and the devices that have it.
+ *
+ * Nouns: kind (of memory: a table of operations), device (a kind and a number in this process),
+ * part (of a card).
+ * I1  A device is named by its UUID wherever two processes meet. Numbers are of one process.
+ * I2  No process needs a driver: it is loaded by the first call that needs a device.
+ * cuda.c has the rules of the driver.
+ * Callers: every room that has to do with memory of devices, and programs. A death leaves
+ * nothing: the driver gives back the memory of a process that ends, save what other processes
+ * have mapped or have a descriptor of.
+ */
+#include "device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "device/cuda.h"
+
+/* ---- the host ---------------------------------------------------------------------------- */
+
+static int host_count(const struct tni_memory_kind *kind)
+{
+    (void)kind;
+    return 1;
+}
+
+static int host_describe(const struct tni_memory_kind *kind, int32_t id,
+                         tn_device_info *ret_info)
+{
+    *ret_info = (tn_device_info){.device = {kind->type, id},
+                                 .flags = TN_DEVICE_SHARES,
+                                 .memory_bytes = tni_os_memory_bytes(),
+                                 .name = "host"};
+    return 0;
+}
+
+static int host_count_free(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes)
+{
+    (void)kind;
+    (void)id;
+    return tni_os_memory_available(ret_bytes);
+}
+
+static int host_copy(const struct tni_memory_kind *kind, int32_t id,
+                     const struct tni_device_copy *copy)
+{
+    (void)kind;
+    (void)id;
+    memcpy((void *)(uintptr_t)copy->to, (const void *)(uintptr_t)copy->from, copy->bytes);
+    return 0;
+}
+
+static int host_wait(const struct tni_memory_kind *kind, int32_t id, void *stream)
+{
+    (void)kind;
+    (void)id;
+    (void)stream;
+    return 0;
+}
+
+/* ---- kinds without devices --------------------------------------------------------------- */
+
+static int count_rocm(const struct tni_memory_kind *kind)
+{
+    (void)kind;
+    return tni_fail(TN_ERR_UNSUPPORTED, "this version of tenon does not know ROCm");
+}
+
+static int count_none(const struct tni_memory_kind *kind)
+{
+    (void)kind;
+    return tni_fail(TN_ERR_INVALID, "there is no such type of device");
+}
+
+/* ---- the kinds --------------------------------------------------------------------------- */
+
+enum { KIND_HOST, KIND_CUDA, KIND_ROCM, KIND_NONE };
+static const struct tni_memory_kind kinds[] = {
+    [KIND_HOST] = {.type = TN_DEVICE_CPU,
+                   .name = "cpu",
+                   .count = host_count,
+                   .describe = host_describe,
+                   .count_free = host_count_free,
+                   .copy = host_copy,
+                   .wait = host_wait},
+    [KIND_CUDA] = {.type = TN_DEVICE_CUDA,
+                   .name = "cuda",
+                   .driver = &tni_cuda_driver,
+                   .count = tni_cuda_count,
+                   .describe = tni_cuda_describe,
+                   .use = tni_cuda_use,
+                   .unuse = tni_cuda_unuse,
+                   .count_free = tni_cuda_count_free,
+                   .make = tni_cuda_make,
+                   .map = tni_cuda_map,
+                   .unmap = tni_cuda_unmap,
+                   .granularity = tni_cuda_granularity,
+                   .copy = tni_cuda_copy,
+                   .fill = tni_cuda_fill,
+                   .wait = tni_cuda_wait,
+                   .pin = tni_cuda_pin,
+                   .unpin = tni_cuda_unpin},
+    [KIND_ROCM] = {.type = TN_DEVICE_ROCM, .name = "rocm", .count = count_rocm},
+    [KIND_NONE] = {.name = "none", .count = count_none},
+};
+
+const struct tni_memory_kind *tni_memory_kind(int32_t type)
+{
+    size_t i = 0;
+    while (i < KIND_NONE && kinds[i].type != type)
+        i++;
+    return &kinds[i];
+}
+
+/* ---- devices ----------------------------------------------------------------------------- */
+
+int tn_device_count(int32_t type)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(type);
+    return kind->count(kind);
+}
+
+int tni_device_check(tn_device device)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(device.type);
+    int count = kind->count(kind);
+    if (count < 0)
+        return count;
+    return device.id >= 0 && device.id < count
+               ? 0
+               : tni_fail(TN_ERR_NOT_FOUND,
+                          "there is no device %s:%d: this process sees %d of them, from 0 on",
+                          kind->name, device.id, count);
+}
+
+static void write_uuid(tn_device_info *info)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *at = info->uuid_text;
+    if (info->device.type == TN_DEVICE_CPU)
+        return;
+    memcpy(at, (info->flags & TN_DEVICE_IS_PART) != 0 ? "MIG-" : "GPU-", 4);
+    at += 4;
+    for (size_t i = 0; i < sizeof info->uuid; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *at++ = '-';
+        *at++ = digits[info->uuid[i] >> 4];
+        *at++ = digits[info->uuid[i] & 15];
+    }
+    *at = '\0';
+}
+
+static int describe(tn_device device, tn_device_info *ret_info)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(device.type);
+    int status = tni_device_check(device);
+    if (status == 0)
+        status = kind->describe(kind, device.id, ret_info);
+    if (status == 0)
+        write_uuid(ret_info);
+    return status;
+}
+
+int tn_device_get_info(tn_device device, tn_device_info *ret_info)
+{
+    tn_device_info info;
+    int status = tni_check_struct("tn_device_info", ret_info, sizeof info);
+    if (status == 0)
+        status = describe(device, &info);
+    return status == 0 ? tni_give_struct("tn_device_info", &info, sizeof info, ret_info)
+                       : status;
+}
+
+int tn_device_get_free(tn_device device, uint64_t *ret_bytes)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(device.type);
+    if (ret_bytes == NULL)
+        return tni_fail_null("ret_bytes");
+    int status = tni_device_check(device);
+    return status == 0 ? kind->count_free(kind, device.id, ret_bytes) : status;
+}
+
+/* ---- finding ----------------------------------------------------------------------------- */
+
+/* Calls `is_it` for the devices of a type. TN_ERR_NOT_FOUND: for none it returned true. */
+typedef bool device_fn(const tn_device_info *info, const void *wanted);
+static int search(int32_t type, device_fn *is_it, const void *wanted, tn_device *ret_device)
+{
+    tn_device_info info;
+    int count = tn_device_count(type);
+    for (int32_t id = 0; id < count; id++) {
+        int status = describe((tn_device){type, id}, &info);
+        if (status != 0)
+            return status;
+        if (is_it(&info, wanted)) {
+            *ret_device = info.device;
+            return 0;
+        }
+    }
+    return count < 0 ? count : TN_ERR_NOT_FOUND;
+}
+
+static bool has_uuid(const tn_device_info *info, const void *wanted)
+{
+    return memcmp(info->uuid, wanted, sizeof info->uuid) == 0;
+}
+
+static bool has_text(const tn_device_info *info, const void *wanted)
+{
+    return strcasecmp(info->uuid_text, wanted) == 0;
+}
+
+int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_device)
+{
+    int status = search(type, has_uuid, uuid, ret_device);
+    if (status != TN_ERR_NOT_FOUND)
+        return status;
+    tn_device_info info = {.device = {type, 0}};
+    memcpy(info.uuid, uuid, sizeof info.uuid);
+    write_uuid(&info);
+    return tni_fail(TN_ERR_NOT_FOUND,
+                    "this process does not see the device with the UUID %s (is "
+                    "CUDA_VISIBLE_DEVICES set?)",
+                    info.uuid_text + 4);
+}
+
+static int find_by_text(const char *text, tn_device *ret_device)
+{
+    int status = search(TN_DEVICE_CUDA, has_text, text, ret_device);
+    return status != TN_ERR_NOT_FOUND
+               ? status
+               : tni_fail(TN_ERR_NOT_FOUND, "this process sees no device '%.60s'", text);
+}
+
+/* The number after the colon; 0 if there is none. */
+static bool parse_number(const char *text, int32_t *ret_id)
+{
+    int32_t id = 0;
+    if (*text == '\0') {
+        *ret_id = 0;
+        return true;
+    }
+    if (*text++ != ':' || *text == '\0')
+        return false;
+    for (; *text >= '0' && *text <= '9' && id < 100000; text++)
+        id = 10 * id + (*text - '0');
+    *ret_id = id;
+    return *text == '\0';
+}
+
+int tn_device_find(const char *text, tn_device *ret_device)
+{
+    if (text == NULL || ret_device == NULL)
+        return tni_fail_null(text == NULL ? "text" : "ret_device");
+    if (strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0)
+        return find_by_text(text, ret_device);
+    for (size_t i = 0; i < KIND_NONE; i++) {
+        size_t len = strlen(kinds[i].name);
+        tn_device device = {.type = kinds[i].type};
+        if (strncasecmp(text, kinds[i].name, len) != 0 || !parse_number(text + len, &device.id))
+            continue;
+        int status = tni_device_check(device);
+        if (status == 0)
+            *ret_device = device;
+        return status;
+    }
+    return tni_fail(TN_ERR_INVALID,
+                    "'%.60s' names no device: expected cpu, cuda, rocm, each with or without "
+                    "a colon and a number, or a UUID",
+                    text);
+}

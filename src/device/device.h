@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device: kinds of memory. One table of operations for each: the host, CUDA, ROCm; and one for
+ * a type that tenon does not know.
+ *
+ * Device addresses are numbers of this process that only the device can follow. A stream is the
+ * driver's pointer; NULL is its legacy default stream. Every function fails with TN_ERR_FORKED
+ * in a forked child of a process that used the driver, and never reaches the driver there.
+ */
+#ifndef TNI_DEVICE_H
+#define TNI_DEVICE_H
+
+#include <tenon/device.h>
+
+#include "os/os.h"
+
+/* Memory of a device that this process has mapped. */
+struct tni_device_memory {
+    tn_device device;
+    uint64_t address;
+    uint64_t bytes;
+    bool is_read_only; /* the device refuses writes of this process */
+};
+
+enum { TNI_COPY_TO_DEVICE, TNI_COPY_FROM_DEVICE, TNI_COPY_ON_DEVICE };
+struct tni_device_copy {
+    int direction;     /* TNI_COPY_* */
+    void *stream;      /* of the device whose context the copy uses */
+    uint64_t to, from; /* addresses of the device, or of this process's own memory */
+    uint64_t bytes;
+};
+
+/*
+ * The operations of a kind. An operation that a kind does not have is NULL. `id` is the number
+ * of a device that tni_device_check() has found.
+ */
+struct tni_memory_kind {
+    int32_t type;
+    const char *name; /* as tn_device_find() reads it */
+    struct tni_cuda *driver;
+    int (*count)(const struct tni_memory_kind *kind);
+    int (*describe)(const struct tni_memory_kind *kind, int32_t id, tn_device_info *ret_info);
+    /**
+     * Keep what the driver needs to use a device, which takes long to make, until unuse(). Each
+     * other operation would make and free it again.
+     */
+    int (*use)(const struct tni_memory_kind *kind, int32_t id);
+    void (*unuse)(const struct tni_memory_kind *kind, int32_t id);
+    int (*count_free)(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
+    /**
+     * Make `memory->bytes` bytes that other processes can map through a descriptor, and map
+     * them. The memory lives while any process has it mapped or has a copy of the descriptor.
+     * Its bytes are undefined.
+     * @param memory  its device and bytes are set; `bytes` is a multiple of granularity()
+     * @param ret_fd  owned by the caller
+     * @return 0, TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED, TN_ERR_FULL (descriptors)
+     */
+    int (*make)(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
+                int *ret_fd);
+    /**
+     * Map memory that a process made on this device.
+     * @param memory  its device, bytes and is_read_only are set
+     * @param fd      borrowed
+     * @return 0, TN_ERR_CORRUPT (the descriptor is of something else, or the memory has
+     *         another size), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
+     */
+    int (*map)(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
+    /** Unmap memory, after the work of this process on the device has ended. */
+    void (*unmap)(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
+    /** Bytes of memory come in multiples of this. */
+    int (*granularity)(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
+    /** Copy in the order of the stream. The caller waits where it needs the bytes. */
+    int (*copy)(const struct tni_memory_kind *kind, int32_t id,
+                const struct tni_device_copy *copy);
+    /** Set every byte of a part of a memory, in the order of the stream. */
+    int (*fill)(const struct tni_memory_kind *kind, const struct tni_device_memory *part,
+                uint8_t value, void *stream);
+    /** Wait until everything that the stream was given has ended. */
+    int (*wait)(const struct tni_memory_kind *kind, int32_t id, void *stream);
+    /**
+     * Let the devices of this kind reach memory of this process without the processor, so that
+     * copies go at full speed. TN_ERR_EXISTS: some of it is registered already.
+     */
+    int (*pin)(const struct tni_memory_kind *kind, void *start, uint64_t bytes);
+    int (*unpin)(const struct tni_memory_kind *kind, void *start);
+};
+
+/** The kind of a type. For an unknown type a kind whose operations fail or are NULL. */
+const struct tni_memory_kind *tni_memory_kind(int32_t type);
+
+/** Whether this process sees the device. TN_ERR_NOT_FOUND, or as tn_device_count(). */
+int tni_device_check(tn_device device);
+/** The number of the device of this type with this UUID. TN_ERR_NOT_FOUND: none is visible. */
+int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_device);
+
+#endif

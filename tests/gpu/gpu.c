@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See gpu.h. */
+#include "gpu/gpu.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/os.h"
+
+struct gpu_fake gpu_fake;
+const tn_device gpu_0 = {TN_DEVICE_CUDA, 0}, gpu_cpu = {TN_DEVICE_CPU, 0};
+
+static char universe[256];
+
+/* The bell keeps a socket for the process: it is there before the harness counts descriptors.
+ */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+bool gpu_is_real(void) { return getenv("TENON_TEST_REAL_GPU") != NULL; }
+
+void gpu_need_fake(void)
+{
+    if (gpu_is_real())
+        tnt_skip("it needs the fake driver");
+}
+
+static void *find(void *library, const char *name)
+{
+    void *found = dlsym(library, name);
+    assert_non_null(found);
+    return found;
+}
+
+/* What a program does with the driver itself. */
+static struct {
+    CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
+    CUresult (*cuDevicePrimaryCtxRelease_v2)(CUdevice);
+    CUresult (*cuCtxPushCurrent_v2)(CUcontext);
+    CUresult (*cuCtxPopCurrent_v2)(CUcontext *);
+} driver;
+
+static void load_driver(void *library)
+{
+    void *found;
+#define LOAD(name) found = find(library, #name), memcpy(&driver.name, &found, sizeof found)
+    LOAD(cuDevicePrimaryCtxRetain);
+    LOAD(cuDevicePrimaryCtxRelease_v2);
+    LOAD(cuCtxPushCurrent_v2);
+    LOAD(cuCtxPopCurrent_v2);
+#undef LOAD
+}
+
+static void load_fake(void)
+{
+    const char *path = getenv("TENON_TEST_FAKECUDA");
+    assert_non_null(path);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+#define LOAD(name)                                                                             \
+    {                                                                                          \
+        void *found = find(library, "fake_" #name);                                            \
+        memcpy(&gpu_fake.name, &found, sizeof found);                                          \
+    }
+    GPU_FAKE_FUNCTIONS(LOAD)
+#undef LOAD
+    load_driver(library);
+    setenv("TENON_CUDA_LIBRARY", path, 1);
+}
+
+static uint32_t world(void)
+{
+    const char *name = getenv("TENON_TEST_GPU_WORLD");
+    return name == NULL || strcmp(name, "keep") == 0 ? FAKE_KEEP
+           : strcmp(name, "fault") == 0              ? FAKE_FAULT
+                                                     : FAKE_RECYCLE;
+}
+
+void gpu_begin(const struct fake_options *options)
+{
+    struct fake_options ours = options != NULL ? *options : (struct fake_options){0};
+    if (gpu_is_real())
+        return;
+    load_fake();
+    ours.world = world();
+    snprintf(universe, sizeof universe, "%s/universe", tnt_folder());
+    assert_int_equal(gpu_fake.make(universe, &ours), 0);
+    setenv("TENON_FAKECUDA", universe, 1);
+}
+
+uint64_t gpu_used(void) { return gpu_is_real() ? 0 : gpu_fake.mem_used(0); }
+
+void gpu_await_used(uint64_t bytes)
+{
+    uint64_t until_ns = tnt_until_ns(10000);
+    for (uint32_t tries = 0; !gpu_is_real() && gpu_used() != bytes; tries++) {
+        if (tni_os_now_ns() >= until_ns)
+            fail_msg("%llu bytes of the device are in use, not %llu",
+                     (unsigned long long)gpu_used(), (unsigned long long)bytes);
+        tni_os_back_off(tries);
+    }
+}
+
+void gpu_end(void)
+{
+    char report[8192];
+    if (gpu_is_real())
+        return;
+    gpu_await_used(0);
+    int count = gpu_fake.end(universe, report, sizeof report);
+    if (count != 0)
+        tnt_note("%s", report);
+    assert_int_equal(count, 0);
+}
+
+void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
+{
+    CUcontext context;
+    tn_tensor_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
+    assert_int_equal(driver.cuDevicePrimaryCtxRetain(&context, 0), 0);
+    assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
+    assert_int_equal(gpu_fake.kernel_fill(NULL, (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor),
+                                          info.size_bytes, value),
+                     0);
+    assert_int_equal(driver.cuCtxPopCurrent_v2(&context), 0);
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
+}
+
+/* ---- tensors ----------------------------------------------------------------------------- */
+
+tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value)
+{
+    tn_tensor *tensor = NULL;
+    uint8_t *source = malloc((size_t)bytes);
+    assert_non_null(source);
+    memset(source, value, (size_t)bytes);
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .source = source,
+                                       .source_bytes = (size_t)bytes,
+                                       .device = gpu_0};
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){bytes}, &options, &tensor));
+    free(source);
+    return tensor;
+}
+
+void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value)
+{
+    tn_tensor *here = NULL;
+    TN_CHECK_OK(tn_tensor_to(domain, tensor, gpu_cpu, NULL, &here));
+    TN_CHECK_OK(tn_tensor_copy(here, tensor)); /* it waits */
+    const uint8_t *data = tn_tensor_data(here);
+    for (int64_t i = 0; i < tn_tensor_count(here); i++)
+        if (data[i] != value)
+            fail_msg("byte %lld is %u, not %u", (long long)i, data[i], value);
+    tn_tensor_unref(here);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the tests of devices share. They run with the fake driver of tests/fakecuda, once in
+ * each of its worlds, or with the driver of this machine if TENON_TEST_REAL_GPU is set; then
+ * the tests that need the fake are skipped.
+ */
+#ifndef TENON_TESTS_GPU_GPU_H
+#define TENON_TESTS_GPU_GPU_H
+
+#include "fakecuda/fake.h"
+#include "harness/harness.h"
+
+/* The control functions of the fake, found by name: a program that linked them would also have
+ * the fake's driver functions in place of the real driver's. */
+#define GPU_FAKE_FUNCTIONS(X)                                                                  \
+    X(make)                                                                                    \
+    X(end)                                                                                     \
+    X(detach)                                                                                  \
+    X(violations)                                                                              \
+    X(forgive)                                                                                 \
+    X(mem_used)                                                                                \
+    X(fail_nth)                                                                                \
+    X(kill_nth)                                                                                \
+    X(calls)                                                                                   \
+    X(calls_total)                                                                             \
+    X(kernel_fill)                                                                             \
+    X(peek)                                                                                    \
+    X(message_sent)                                                                            \
+    X(message_received)
+#define GPU_FAKE_MEMBER(name) __typeof__(fake_##name) *name;
+struct gpu_fake {
+    GPU_FAKE_FUNCTIONS(GPU_FAKE_MEMBER)
+};
+extern struct gpu_fake gpu_fake; /* filled in by gpu_begin() */
+
+/** Whether the tests run with the driver of this machine. */
+bool gpu_is_real(void);
+/** Skip this test if the driver is a real one. */
+void gpu_need_fake(void);
+
+/** Begin with a universe of the fake; `options` may be NULL. The world is set by the program.
+ */
+void gpu_begin(const struct fake_options *options);
+/**
+ * End: no memory of a device is used any more, and the fake has no complaint. Waits until
+ * tenond has closed its descriptors.
+ */
+void gpu_end(void);
+
+/** Bytes in use on device 0, after the dead were reclaimed; 0 with a real driver. */
+uint64_t gpu_used(void);
+/** Wait until `bytes` are in use on device 0, and fail the test if they never are. */
+void gpu_await_used(uint64_t bytes);
+
+extern const tn_device gpu_0, gpu_cpu;
+
+/** A tensor of bytes on device 0, all of them `value`. */
+tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);
+/** Have a kernel write each byte of a tensor on device 0, and do not wait for it. */
+void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value);
+/** Copy it to the host, and compare each byte. */
+void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value);
+
+#endif
