@@ -44,6 +44,9 @@ typedef struct tn_domain_options {
     uint32_t flags;    /* TN_DOMAIN_* */
     uint32_t reserved; /* zero */
     uint64_t device_quota_bytes; /* most memory of tensors on each device; default: no limit */
+    uint64_t device_slab_bytes;  /* memory of a device that is taken at once and cut into small
+                                    tensors; default and most: 64 MiB. Less wastes less of a
+                                    small card, and takes more descriptors */
 } tn_domain_options;
 
 /**
@@ -191,7 +194,9 @@ TN_API bool tn_domain_has_member(const tn_domain *domain, uint64_t member);
 TN_API TN_NODISCARD int tn_domain_reap(tn_domain *domain, uint32_t *ret_reaped);
 
 /**
- * Give free memory back to the system until at most `keep_bytes` of it stay committed.
+ * Give free memory back to the system until at most `keep_bytes` of it stay committed; and to
+ * devices all memory that was taken for small tensors and has none. Another process that has
+ * such memory mapped unmaps it in its next call that has to do with devices.
  * @param ret_freed_bytes  may be NULL; untouched on failure
  * @return 0, TN_ERR_INVALID (the domain is NULL), TN_ERR_FORKED
  */

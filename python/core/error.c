@@ -34,6 +34,7 @@ static struct status_class classes[] = {
     {TN_ERR_FULL, "Full", &PyExc_OSError, NULL},
     {TN_ERR_SYSTEM, "SystemFailed", &PyExc_OSError, NULL},
     {TN_ERR_MANAGER, "ManagerFailed", &PyExc_OSError, NULL},
+    {TN_ERR_DEVICE, "DeviceFailed", &PyExc_OSError, NULL},
     {TN_ERR_CORRUPT, "Corrupt", &PyExc_RuntimeError, NULL},
     {TN_ERR_VERSION, "VersionMismatch", &PyExc_RuntimeError, NULL},
     {TN_ERR_FORKED, "Forked", &PyExc_RuntimeError, NULL},

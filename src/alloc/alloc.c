@@ -64,6 +64,11 @@ static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_
     return try_take_seen(thread, block, word, seen);
 }
 
+bool tni_alloc_try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    return try_take(d, thread, block);
+}
+
 static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     tni_alloc_untake(d, block);
@@ -189,7 +194,7 @@ static bool take_larger(struct tn_domain *d, struct tni_thread *thread, uint32_t
     enum { LARGER_CLASSES = 4 };
     uint32_t end = kind == TNI_KIND_MESSAGE   ? TNI_MESSAGE_CLASSES + 1
                    : kind == TNI_KIND_BACKING ? 0
-                                              : d->segment.geometry.class_count;
+                                              : d->segment.geometry.host_classes;
     for (uint32_t c = class_id + 1; c <= class_id + LARGER_CLASSES && c < end; c++)
         if (take_candidate(d, thread, c, ret_block) ||
             steal_or_mark_full(d, thread, c, 0, ret_block))

@@ -25,6 +25,8 @@ enum {
      * thread record back and retries.
      */
     TNI_ALLOC_AGAIN = 1,
+    /* A status: no slab of the device has a free block of the class. */
+    TNI_ALLOC_NO_SLAB = 2,
     /* Memory is committed in chunks. One chunk of an announced commit may count twice. */
     TNI_COMMIT_CHUNK_BYTES = 16 << 20
 };
@@ -84,6 +86,38 @@ bool tni_alloc_take_warm(struct tn_domain *domain, struct tni_thread *thread, ui
  */
 bool tni_alloc_take_again(struct tn_domain *domain, struct tni_thread *thread,
                           const struct tni_spare *spare);
+
+/**
+ * Take a block whose number is a hint. Announces the block. @return false: it is not free, and
+ * nothing is announced
+ */
+bool tni_alloc_try_take(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
+
+/* ---- blocks of devices: slab.c ----------------------------------------------------------- */
+
+/** The slab that the span of a device's block names; id 0: none, or a damaged number. */
+tni_block tni_slab_of(const struct tni_segment *segment, tni_block block);
+/** Whether a block is that of a slab on this device. */
+bool tni_slab_is_on(const struct tni_segment *segment, tni_block slab,
+                    const struct tni_device_name *device);
+/** How many blocks of a class a slab has memory for, from its span's first on. */
+uint32_t tni_slab_usable(const struct tni_segment *segment, tni_block slab, uint32_t class_id);
+/**
+ * Take a free block of at least `bytes` from a slab on a device, as tni_alloc_take() does. The
+ * block has memory, of any content.
+ * @return 0, TNI_ALLOC_NO_SLAB, TN_ERR_INVALID (larger than any class)
+ */
+int tni_slab_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
+                  const struct tni_device_name *device, tni_block *ret_block);
+/** Publish hints of the first `count` blocks of a span, which has just got a slab. */
+void tni_slab_publish(struct tn_domain *domain, tni_block first, uint32_t count);
+/** Whether every block of a span is free at this moment. */
+bool tni_slab_is_idle(const struct tn_domain *domain, tni_block first);
+
+/** Take each of `count` blocks, or none. pre: this thread announces all of them */
+bool tni_alloc_take_span(struct tn_domain *domain, tni_block first, uint32_t count);
+/** Free them again, and wake up threads that found no block of the class meanwhile. */
+void tni_alloc_untake_span(struct tn_domain *domain, tni_block first, uint32_t count);
 
 /** Put a FREE block into this thread's cache, or publish it if other threads lack blocks. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);

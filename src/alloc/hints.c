@@ -11,8 +11,11 @@
 #include "alloc/hints.h"
 #include "wait/wait.h"
 
+/* Bytes of the arena: blocks of devices have none. */
 static uint64_t payload_bytes(const struct tn_domain *d, uint32_t class_id, uint32_t blocks)
 {
+    if (tni_class_is_device(&d->segment.geometry, class_id))
+        return 0;
     return d->segment.geometry.classes[class_id].size_bytes * blocks;
 }
 
@@ -87,8 +90,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
     return count;
 }
 
-/* Scan the words of a class, and publish a hint of every FREE block (I2). @return how many */
-static uint32_t sweep(struct tn_domain *d, uint32_t class_id)
+uint32_t tni_hints_sweep(struct tn_domain *d, uint32_t class_id)
 {
     uint32_t frontier = tni_frontier(&d->segment, class_id), found = 0;
     for (uint32_t i = 0; i < frontier; i++) {
@@ -131,7 +133,7 @@ uint32_t tni_hints_refill(struct tn_domain *d, uint32_t class_id, struct tni_blo
         return 0;
     cache->count = fetch_hints(d, class_id, want, cache->id);
     if (cache->count == 0 && atomic_load_explicit(&shared->sweep, memory_order_relaxed) != 0 &&
-        atomic_exchange(&shared->sweep, 0) != 0 && sweep(d, class_id) > 0)
+        atomic_exchange(&shared->sweep, 0) != 0 && tni_hints_sweep(d, class_id) > 0)
         cache->count = fetch_hints(d, class_id, want, cache->id);
     if (cache->count == 0)
         cache->count = advance(d, class_id, cache->id);

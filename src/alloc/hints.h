@@ -21,6 +21,9 @@ static inline uint32_t tni_hints_cached(const struct tn_domain *domain, uint32_t
 uint32_t tni_hints_refill(struct tn_domain *domain, uint32_t class_id,
                           struct tni_block_cache *cache);
 
+/** Publish a hint of every FREE block of a class, by a scan of the words. @return how many */
+uint32_t tni_hints_sweep(struct tn_domain *domain, uint32_t class_id);
+
 /** Publish the `count` oldest hints of a cache. */
 void tni_hints_drain(struct tn_domain *domain, uint32_t class_id, struct tni_block_cache *cache,
                      uint32_t count);

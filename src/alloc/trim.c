@@ -37,8 +37,7 @@ static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t 
     return pages;
 }
 
-/* Free the blocks again, and wake up threads that found no block of the class meanwhile. */
-static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
+void tni_alloc_untake_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
     bool was_full = false;
     for (uint32_t i = 0; i < count; i++)
@@ -47,8 +46,7 @@ static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
         tni_alloc_wake(d);
 }
 
-/* Take every block of a part of a span, or take none. */
-static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
+bool tni_alloc_take_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         _Atomic uint64_t *word = tni_word_at(&d->segment, (tni_block){first.id + i});
@@ -57,7 +55,7 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
             atomic_compare_exchange_strong(word, &seen,
                                            tni_word_next(seen, TNI_BLOCK_ALLOC, 1)))
             continue;
-        untake_span(d, first, i);
+        tni_alloc_untake_span(d, first, i);
         return false;
     }
     return true;
@@ -133,12 +131,12 @@ static uint64_t trim_part(struct tn_domain *d, struct tni_thread *thread,
     tni_announce(thread, part->block, part->blocks);
     tni_commit_give(thread, is_alone ? TNI_MIN(part->enough, tni_commit_end(d, part->block))
                                      : (uint64_t)part->count * g->page_bytes);
-    if (take_span(d, part->block, part->blocks)) {
+    if (tni_alloc_take_span(d, part->block, part->blocks)) {
         TNI_KILL_POINT("trim_span_taken");
         bytes = is_alone ? discard_end(d, part->block, part->enough)
                          : discard_pages(d, part->first, part->from, part->count);
         TNI_KILL_POINT("trim_discarded");
-        untake_span(d, part->block, part->blocks);
+        tni_alloc_untake_span(d, part->block, part->blocks);
     }
     end_trim(thread);
     return bytes;
@@ -216,7 +214,7 @@ static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, ui
 {
     tni_block kept_first = tni_block_leader(&d->segment.geometry, kept);
     uint64_t sum = 0;
-    for (uint32_t class_id = d->segment.geometry.class_count - 1; class_id >= 1; class_id--) {
+    for (uint32_t class_id = d->segment.geometry.host_classes - 1; class_id >= 1; class_id--) {
         const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
         uint32_t frontier = tni_frontier(&d->segment, class_id);
         for (uint32_t i = 0; i < frontier && sum < enough; i += c->span) {

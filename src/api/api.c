@@ -66,6 +66,11 @@ static int read_options(const char *name, const tn_domain_options *options,
     if (s.seats == 1 && (s.flags & TN_DOMAIN_NO_MANAGER) == 0)
         return tni_fail(TN_ERR_INVALID,
                         "seats is 1: a domain with tenond needs 2, one of them for tenond");
+    if (o.device_slab_bytes > TNI_SLAB_BYTES)
+        return tni_fail(TN_ERR_INVALID,
+                        "device_slab_bytes is %llu: a slab has at most %d bytes",
+                        (unsigned long long)o.device_slab_bytes, TNI_SLAB_BYTES);
+    s.device_slab_bytes = o.device_slab_bytes != 0 ? o.device_slab_bytes : TNI_SLAB_BYTES;
     s.device_quota_bytes = o.device_quota_bytes != 0 ? o.device_quota_bytes : UINT64_MAX;
     s.watermark_bytes = o.watermark_bytes != 0 ? o.watermark_bytes : s.quota_bytes / 4;
     *ret_options = s;
@@ -349,7 +354,9 @@ int tn_domain_trim(tn_domain *d, uint64_t keep_bytes, uint64_t *ret_freed_bytes)
     struct tni_thread *thread = tni_thread_enter(d);
     tni_alloc_flush(d, thread);
     uint64_t freed = tni_alloc_trim(d, thread, keep_bytes);
+    freed += tni_ref_trim_slabs(d, thread, NULL, UINT64_MAX);
     tni_thread_leave(thread);
+    tni_backing_sweep_slabs(d);
     if (ret_freed_bytes != NULL)
         *ret_freed_bytes = freed;
     return 0;

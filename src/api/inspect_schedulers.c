@@ -53,7 +53,8 @@ static bool read_scheduler(const struct tni_segment *s, tni_block block, uint64_
     const struct tni_desc *desc = tni_desc_at(s, block);
     uint32_t seat = TNI_LOOK(desc->creator_seat);
     if (tni_word_state(word) != TNI_BLOCK_ALLOC || TNI_LOOK(desc->kind) != TNI_KIND_SCHEDULER ||
-        seat >= tni_seat_limit(s) || !tni_inspect_has_memory(s, block))
+        seat >= tni_seat_limit(s) || !tni_geometry_has_payload(&s->geometry, block.id) ||
+        !tni_inspect_has_memory(s, block))
         return false;
     const struct tni_scheduler *shown = tni_payload_at(s, block);
     /* This acquire pairs with the release in tni_show_begin(). */

@@ -52,6 +52,8 @@ static int name_object(struct tn_domain *d, tni_block block,
     atomic_store_explicit(&b->device, 0, memory_order_relaxed);
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
     atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->dirtied, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->settled, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
     TNI_PUT(b->device_type, about->device.type);
     memcpy(b->device_uuid, about->uuid, sizeof b->device_uuid);
@@ -321,6 +323,7 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
         .refs = 1,
         .fd = -1,
         .is_write_once = (about->flags & TN_TENSOR_WRITE_ONCE) != 0,
+        .is_slab = (about->flags & TNI_BACKING_SLAB) != 0,
     };
     int status = tni_backing_translate_status(create_within_quota(d, thread, block, about, m));
     if (status == 0) {
@@ -401,6 +404,7 @@ void tni_backing_fini(struct tn_domain *d)
 {
     tni_mappings_lock(d);
     tni_mappings_sweep_parked(d, true);
+    tni_mappings_end_slabs(d);
     tni_device_objects_end(d);
     tni_mappings_unlock(d);
 }

@@ -68,6 +68,7 @@ struct tni_backing_part {
     struct tni_mapping *parked;     /* unmapped, but with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
     uint64_t used_devices; /* of CUDA, a bit each, that this process uses for the domain */
+    uint64_t slabs_seen;   /* header->slabs_ended when this process last unmapped slabs */
 };
 TNI_PART(backing, TNI_PART_BACKING)
 
@@ -86,6 +87,8 @@ struct tni_mapping {
     _Atomic bool is_deposited; /* tenond has a copy of the descriptor */
     bool is_read_only;
     bool is_write_once;       /* only its maker may write; the maker maps it writable */
+    bool is_slab;             /* it stays mapped while no tensor uses it: device.c, I9 */
+    _Atomic uint32_t first;   /* the first block of a slab's span; 0: not known yet */
     char *path;               /* of a named file; NULL: a memfd */
     struct tni_mapping *next; /* in the list of parked mappings: table.c, I6 */
 };
@@ -197,6 +200,8 @@ void tni_backing_ensure_deposited(struct tn_domain *domain, struct tni_mapping *
  */
 void tni_backing_hand_over(struct tn_domain *domain);
 
+/** Unmap slabs that have ended and that no tensor of this process uses, if any ended lately. */
+void tni_backing_sweep_slabs(struct tn_domain *domain);
 /** Close parked descriptors of storages that no record names any more. */
 void tni_backing_sweep(struct tn_domain *domain);
 /** Close all parked descriptors, after this process has left. */

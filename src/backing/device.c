@@ -14,6 +14,10 @@
  *     processes exceed it together, both may fail: each gets TNI_ALLOC_AGAIN and retries.
  * I8  A process uses a device for a domain from its first object there until it leaves the
  *     domain: making the driver's context for each object would take some tenths of a second.
+ * I9  A process maps a slab once, and keeps it mapped while it has not ended, also while none
+ * of its tensors is in it. When a slab has ended, each process unmaps it in its next call that
+ *     has to do with devices: header->slabs_ended has changed. Until then the device's memory
+ *     stays in use.
  */
 #include <string.h>
 
@@ -223,7 +227,8 @@ int tni_device_object_map(struct tn_domain *d, const struct tni_backing *b, int 
                                         .inode = inode,
                                         .refs = 1,
                                         .fd = -1,
-                                        .is_write_once = is_write_once};
+                                        .is_write_once = is_write_once,
+                                        .is_slab = (b->flags & TNI_BACKING_SLAB) != 0};
     set_memory(ret_mapping, &memory);
     return 0;
 }

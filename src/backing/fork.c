@@ -33,6 +33,10 @@ TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
         struct tni_mapping *m = tni_backing_part(d)->mappings[i];
         if (m == NULL)
             continue;
+        if (m->is_slab) { /* the child cannot use it; its tensors only pass it on */
+            tni_mapping_close_kept(d, m);
+            continue;
+        }
         uint32_t at =
             tni_block_position(&d->segment.geometry, tni_block_make(TNI_BACKING_CLASS, i));
         if (atomic_load_explicit(&d->local[at], memory_order_relaxed) == 0)

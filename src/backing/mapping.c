@@ -298,6 +298,10 @@ static int map_locked(struct tn_domain *d, tni_block block, uint32_t generation,
     if (status != 0)
         return status;
     struct tni_mapping *m = tni_backing_part(d)->mappings[tni_block_index(block)];
+    if (m != NULL && m->generation != generation && m->refs == 0) {
+        tni_mapping_end(d, m); /* a slab that ended (I9) */
+        m = NULL;
+    }
     if (m == NULL || m->generation != generation)
         return map_new(d, block, generation, ret_mapping);
     if (m->address == NULL)

@@ -64,8 +64,17 @@ void tni_device_objects_end(struct tn_domain *domain);
 /** Make the table of mappings if it does not exist yet. pre: tni_mappings_lock() */
 int tni_mappings_ensure(struct tn_domain *domain);
 
+/** Unmap all slabs that no tensor uses. pre: tni_mappings_lock() */
+void tni_mappings_end_slabs(struct tn_domain *domain);
+
 /** Allocate a struct tni_mapping. NULL: private memory ran out; the error detail says so. */
 struct tni_mapping *tni_mapping_new(void);
+
+/** End a mapping without references. pre: tni_mappings_lock() */
+void tni_mapping_end(struct tn_domain *domain, struct tni_mapping *mapping);
+/** Whether a mapping without references is of a slab that has not ended (I9). */
+bool tni_mapping_is_idle_slab(const struct tn_domain *domain,
+                              const struct tni_mapping *mapping);
 
 /**
  * Enter `mapping` as the newest mapping of its block, and keep or close the object's descriptor

@@ -163,7 +163,7 @@ void tni_mapping_unmap_object(const struct tni_mapping *m)
         tni_os_unmap(m->address, m->object_bytes);
 }
 
-static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
+void tni_mapping_end(struct tn_domain *d, struct tni_mapping *m)
 {
     if (tni_backing_part(d)->mappings[m->index] == m)
         tni_backing_part(d)->mappings[m->index] = NULL;
@@ -205,10 +205,42 @@ struct tni_mapping *tni_mapping_new(void)
 void tni_backing_unmap(struct tn_domain *d, struct tni_mapping *m)
 {
     tni_mappings_lock(d);
-    if (--m->refs == 0)
-        end_mapping(d, m);
+    if (--m->refs == 0 && !tni_mapping_is_idle_slab(d, m))
+        tni_mapping_end(d, m);
     tni_mappings_unlock(d);
 }
+
+bool tni_mapping_is_idle_slab(const struct tn_domain *d, const struct tni_mapping *m)
+{
+    tni_block block = tni_block_make(TNI_BACKING_CLASS, m->index);
+    return m->is_slab && !d->is_closed && tni_backing_part(d)->mappings[m->index] == m &&
+           tni_strategy_is_of(atomic_load(&tni_backing_at(&d->segment, block)->strategy),
+                              m->generation);
+}
+
+static void end_slabs(struct tn_domain *d, bool all)
+{
+    for (uint32_t i = 0;
+         tni_backing_part(d)->mappings != NULL && i < tni_backing_part(d)->mappings_limit;
+         i++) {
+        struct tni_mapping *m = tni_backing_part(d)->mappings[i];
+        if (m != NULL && m->is_slab && m->refs == 0 && (all || !tni_mapping_is_idle_slab(d, m)))
+            tni_mapping_end(d, m);
+    }
+}
+
+void tni_backing_sweep_slabs(struct tn_domain *d)
+{
+    uint64_t ended = atomic_load(&d->segment.header->slabs_ended);
+    if (TNI_LIKELY(tni_backing_part(d)->slabs_seen == ended))
+        return;
+    tni_mappings_lock(d);
+    tni_backing_part(d)->slabs_seen = ended;
+    end_slabs(d, false);
+    tni_mappings_unlock(d);
+}
+
+void tni_mappings_end_slabs(struct tn_domain *d) { end_slabs(d, true); }
 
 void tni_mappings_unpark(struct tn_domain *d, tni_block block)
 {

@@ -146,17 +146,15 @@ static uint32_t read_flags(const struct tni_cuda *cuda, CUdevice device)
     return flags;
 }
 
-int tni_cuda_describe(const struct tni_memory_kind *kind, int32_t id, tn_device_info *ret_info)
+/* pre: the lock */
+static int ask(const struct tni_memory_kind *kind, int32_t id, tn_device_info *ret_info)
 {
-    struct tni_cuda *cuda = kind->driver;
-    tn_device_info info = {.device = {kind->type, id}};
-    size_t bytes = 0;
-    int status = tni_cuda_begin(kind);
-    if (status != 0)
-        return status;
+    const struct tni_cuda *cuda = kind->driver;
+    tn_device_info info = {.device = {kind->type, id}, .driver_version = cuda->version};
     CUdevice device = cuda->devices[id].number;
-    status = tni_cuda_check(cuda, cuda->cuDeviceGetName(info.name, sizeof info.name, device),
-                            "cuDeviceGetName");
+    size_t bytes = 0;
+    int status = tni_cuda_check(
+        cuda, cuda->cuDeviceGetName(info.name, sizeof info.name, device), "cuDeviceGetName");
     if (status == 0)
         status =
             tni_cuda_check(cuda, cuda->cuDeviceTotalMem(&bytes, device), "cuDeviceTotalMem");
@@ -169,9 +167,26 @@ int tni_cuda_describe(const struct tni_memory_kind *kind, int32_t id, tn_device_
     info.name[sizeof info.name - 1] = '\0';
     info.memory_bytes = bytes;
     info.flags = read_flags(cuda, device);
-    info.driver_version = cuda->version;
     *ret_info = info;
     return 0;
+}
+
+int tni_cuda_describe(const struct tni_memory_kind *kind, int32_t id, tn_device_info *ret_info)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_begin(kind);
+    if (status != 0)
+        return status;
+    struct tni_cuda_device *device = &cuda->devices[id];
+    tni_os_mutex_lock(&cuda->lock);
+    if (!device->is_described) {
+        status = ask(kind, id, &device->info);
+        device->is_described = status == 0;
+    }
+    if (status == 0)
+        *ret_info = device->info;
+    tni_os_mutex_unlock(&cuda->lock);
+    return status;
 }
 
 int tni_cuda_count_free(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes)

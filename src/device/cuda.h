@@ -30,6 +30,10 @@ struct tni_cuda_device {
     CUdevice number;
     CUcontext context; /* the primary context, while users > 0 */
     uint32_t users;    /* memory that is mapped, and calls that run */
+    /* What never changes, once it was asked for. */
+    bool is_described;
+    tn_device_info info;
+    _Atomic uint64_t granularity; /* 0: not asked for yet */
 };
 
 struct tni_cuda {
@@ -101,6 +105,8 @@ int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
                   const struct tni_device_copy *copy);
 int tni_cuda_fill(const struct tni_memory_kind *kind, const struct tni_device_memory *part,
                   uint8_t value, void *stream);
+int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id);
+int tni_cuda_drain(const struct tni_memory_kind *kind, int32_t id);
 int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream);
 int tni_cuda_pin(const struct tni_memory_kind *kind, void *start, uint64_t bytes);
 int tni_cuda_unpin(const struct tni_memory_kind *kind, void *start);

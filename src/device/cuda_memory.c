@@ -23,7 +23,11 @@ int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_
 {
     struct tni_cuda *cuda = kind->driver;
     size_t bytes = 0;
-    int status = tni_cuda_enter(kind, id);
+    int status = tni_cuda_begin(kind);
+    if (status == 0 && (*ret_bytes = atomic_load(&cuda->devices[id].granularity)) != 0)
+        return 0;
+    if (status == 0)
+        status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
     CUmemAllocationProp wanted = properties(cuda, id);
@@ -36,8 +40,10 @@ int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_
     tni_cuda_leave(cuda, id, false);
     if (status == 0 && (bytes == 0 || (bytes & (bytes - 1)) != 0))
         status = tni_fail(TN_ERR_DEVICE, "the driver states a granularity of %zu bytes", bytes);
-    if (status == 0)
+    if (status == 0) {
+        atomic_store(&cuda->devices[id].granularity, bytes);
         *ret_bytes = bytes;
+    }
     return status;
 }
 

@@ -61,6 +61,36 @@ int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream)
     return status;
 }
 
+int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id)
+{
+    struct tni_cuda *cuda = kind->driver;
+    CUstream stream = NULL;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = tni_cuda_need(cuda, TNI_CUDA_streams, "streams");
+    if (status == 0)
+        status = tni_cuda_check(cuda, cuda->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                                "cuStreamCreate");
+    if (status == 0) {
+        status = tni_cuda_check(cuda, cuda->cuStreamSynchronize(stream), "cuStreamSynchronize");
+        cuda->cuStreamDestroy(stream);
+    }
+    tni_cuda_leave(cuda, id, false);
+    return status;
+}
+
+int tni_cuda_drain(const struct tni_memory_kind *kind, int32_t id)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_enter(kind, id);
+    if (status != 0)
+        return status;
+    status = tni_cuda_check(cuda, cuda->cuCtxSynchronize(), "cuCtxSynchronize");
+    tni_cuda_leave(cuda, id, false);
+    return status;
+}
+
 /* ---- memory of the host ------------------------------------------------------------------ */
 
 /* Registered memory is registered for all devices: the first one's context does it. */

@@ -75,6 +75,13 @@ struct tni_memory_kind {
     /** Set every byte of a part of a memory, in the order of the stream. */
     int (*fill)(const struct tni_memory_kind *kind, const struct tni_device_memory *part,
                 uint8_t value, void *stream);
+    /**
+     * Have the device do some new work of this process, and wait for it. What a process that
+     * has ended had given the device is over then.
+     */
+    int (*settle)(const struct tni_memory_kind *kind, int32_t id);
+    /** Wait until all work that this process gave the device has ended. */
+    int (*drain)(const struct tni_memory_kind *kind, int32_t id);
     /** Wait until everything that the stream was given has ended. */
     int (*wait)(const struct tni_memory_kind *kind, int32_t id, void *stream);
     /**

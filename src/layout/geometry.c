@@ -56,6 +56,47 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes, uint32_t limit
     return 0;
 }
 
+/*
+ * Sizes of blocks of devices: powers of two, and from 1 MiB on one more between two of them, so
+ * that a large tensor wastes a third at most. A slab has so many blocks that a trim, which
+ * takes all of them, is short.
+ */
+static void add_device_class(struct tni_geometry *g, uint64_t size_bytes)
+{
+    enum { MOST_BLOCKS = 16384, MOST_SLABS = 4096 };
+    struct tni_class_geometry *c = &g->classes[g->class_count++];
+    uint32_t usable = (uint32_t)TNI_MIN(TNI_SLAB_BYTES / size_bytes, (uint64_t)MOST_BLOCKS);
+    usable = TNI_MIN(usable, g->blocks);
+    uint32_t span = UINT32_C(1) << tni_log2_up(usable);
+    uint32_t slabs = TNI_MIN(TNI_MAX(g->blocks / span, 1u), (uint32_t)MOST_SLABS);
+    *c = (struct tni_class_geometry){.size_bytes = size_bytes,
+                                     .arena_off = UINT64_MAX, /* none */
+                                     .capacity = slabs * span,
+                                     .base = g->total_blocks,
+                                     .span = span,
+                                     .usable = usable};
+    g->total_blocks += (uint32_t)tni_align_up(c->capacity, 64);
+}
+
+static void add_device_classes(struct tni_geometry *g)
+{
+    enum { FROM_BYTES = 512, FINE_BYTES = 1 << 20, MOST_BYTES = TNI_SLAB_BYTES / 2 };
+    g->host_classes = g->class_count;
+    for (uint64_t size = FROM_BYTES; size <= MOST_BYTES; size *= 2) {
+        add_device_class(g, size);
+        if (size >= FINE_BYTES && size < MOST_BYTES)
+            add_device_class(g, size + size / 2);
+    }
+}
+
+uint32_t tni_geometry_device_class(const struct tni_geometry *g, uint64_t bytes)
+{
+    for (uint32_t c = g->host_classes; c < g->class_count; c++)
+        if (bytes <= g->classes[c].size_bytes)
+            return c;
+    return 0;
+}
+
 static uint64_t place(uint64_t *offset, uint64_t size_bytes, uint64_t page_bytes)
 {
     uint64_t here = *offset;
@@ -117,6 +158,7 @@ static int add_classes(struct tni_geometry *g)
             c++;
         g->small_class[n] = (uint8_t)c;
     }
+    add_device_classes(g);
     return 0;
 }
 
@@ -179,5 +221,5 @@ uint32_t tni_geometry_class(const struct tni_geometry *g, uint64_t bytes, uint8_
         return g->small_class[(bytes + 63) / 64];
     uint32_t power = tni_log2_up(bytes); /* 8192 is 13 */
     uint32_t found = TNI_SMALL_CLASS + (uint32_t)TNI_COUNT(small_sizes) + (power - 13);
-    return power <= 43 && found < g->class_count ? found : 0;
+    return power <= 43 && found < g->host_classes ? found : 0;
 }

@@ -22,13 +22,15 @@ struct tni_class_geometry {
     uint32_t base;     /* position of its first block, a multiple of 64 */
     uint32_t span;     /* how many blocks are committed together; a power of two */
     uint32_t cached;   /* the most free blocks that a thread caches */
+    uint32_t usable;   /* of a device: blocks of a span for which the largest slab has memory */
 };
 
 struct tni_geometry {
     uint32_t seats, blocks, objects, tickets;
     uint64_t quota_limit_bytes;
     uint32_t page_bytes;
-    uint32_t class_count; /* classes are 1 to class_count - 1, those of messages first */
+    uint32_t class_count;  /* classes are 1 to class_count - 1, those of messages first */
+    uint32_t host_classes; /* the classes from here on are of devices */
     uint32_t total_blocks;
     struct tni_class_geometry classes[TNI_CLASSES];
     uint64_t span_pages[TNI_CLASSES]; /* `committed` of a whole span; 0: a span is one block */
@@ -52,12 +54,26 @@ int tni_geometry_init(const struct tni_limits *limits, uint32_t page_bytes,
 /** The class of blocks for `bytes` bytes of this TNI_KIND_*. 0: all blocks are too small. */
 uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, uint8_t kind);
 
+/** The class of blocks for `bytes` bytes of a device. 0: they need memory of their own. */
+uint32_t tni_geometry_device_class(const struct tni_geometry *geometry, uint64_t bytes);
+
+static inline bool tni_class_is_device(const struct tni_geometry *g, uint32_t class_id)
+{
+    return class_id >= g->host_classes;
+}
+
 /* A number from shared memory is an index only after one of these tests. */
 static inline bool tni_geometry_has_block(const struct tni_geometry *g, uint32_t id)
 {
     uint32_t c = tni_block_class((tni_block){id});
     return c != 0 && c < g->class_count &&
            tni_block_index((tni_block){id}) < g->classes[c].capacity;
+}
+/** Whether it is a block with bytes in the arena. */
+static inline bool tni_geometry_has_payload(const struct tni_geometry *g, uint32_t id)
+{
+    return tni_geometry_has_block(g, id) &&
+           !tni_class_is_device(g, tni_block_class((tni_block){id}));
 }
 static inline bool tni_geometry_has_seat(const struct tni_geometry *g, uint32_t seat)
 {

@@ -65,7 +65,8 @@ enum {
     TNI_MAX_TICKETS = 1 << 20,
     TNI_MAX_BACKINGS = 1 << 16,
     TNI_BACKING_BLOCK_BYTES = 512,
-    TNI_CLASSES = 64,
+    TNI_CLASSES = 80,
+    TNI_SLAB_BYTES = 64 << 20, /* the most memory of a device that is cut into blocks at once */
     TNI_NAME_BYTES = 64,
     TNI_OBJECT_NAME_BYTES = 48,
     TNI_SEAT_WORDS = TNI_MAX_SEATS / 64,
@@ -115,6 +116,8 @@ struct tni_header {
     _Atomic uint64_t free_bytes; /* estimate of the memory of free blocks, for trimming */
     _Atomic uint64_t rung_ns;    /* time of the last ring of tenond's bell */
     _Atomic uint64_t device_quota_bytes;       /* of each device; UINT64_MAX: no limit */
+    _Atomic uint64_t device_slab_bytes;        /* of new slabs; at most TNI_SLAB_BYTES */
+    _Atomic uint64_t slabs_ended;              /* how many; processes unmap those that ended */
     _Alignas(64) _Atomic uint32_t memory_wait; /* wait word: memory was freed */
     _Atomic uint32_t seat_limit;               /* 1 + the highest seat that was ever taken */
     _Atomic uint32_t object_limit;             /* 1 + the highest object that was ever taken */
@@ -219,6 +222,11 @@ enum {
     TNI_BACKING_CLASS = 6, /* blocks hold struct tni_backing */
     TNI_SMALL_CLASS = 7    /* the first class of payload */
 };
+/*
+ * The classes after those of the arena are of devices. Their blocks have no bytes in the arena:
+ * a span of them is cut from one slab, memory of a device with a block of TNI_BACKING_CLASS,
+ * which the span's first desc names. See docs/decisions/0102.
+ */
 struct tni_class {
     _Atomic uint32_t frontier; /* the blocks from here on were never used */
     _Atomic uint32_t sweep;    /* not 0: hints were lost, so a search must scan the words */
@@ -241,7 +249,8 @@ struct tni_desc {
     /*
      * Bytes from the block's start that have memory. If the span has several blocks: in the
      * desc of its first block, a bit for each page of the span that has memory, and
-     * TNI_SPAN_TRIMMED.
+     * TNI_SPAN_TRIMMED. In the first desc of a span of a device's class: the number of the
+     * slab's block, a record; 0: the span has no slab.
      */
     _Atomic uint64_t committed;
     uint32_t generation; /* each allocation of the block raises it; handles contain it */
@@ -354,6 +363,7 @@ struct tni_attribute_part {
  * first removes the object, then sets `strategy` to 0.
  */
 enum { TNI_PATH_BYTES = 256 };
+#define TNI_BACKING_SLAB (UINT32_C(1) << 31) /* a flag beside TN_SHARE_*: a slab */
 struct tni_backing {
     _Atomic uint32_t strategy; /* {generation:24, strategy:8}, a TN_STRATEGY_*; 0: no object */
     uint32_t flags;            /* TN_SHARE_* */
@@ -367,6 +377,18 @@ struct tni_backing {
     int32_t device_type;         /* TN_DEVICE_* of a storage on a device; else 0 */
     uint32_t reserved;
     uint8_t device_uuid[16];
+    /*
+     * Of a slab. How many holds of its blocks dead processes had, and up to which of these the
+     * device has done work of another process since: then no work of the dead is left, and the
+     * blocks may be used again.
+     */
+    _Atomic uint64_t dirtied;
+    _Atomic uint64_t settled;
+};
+/* A device, wherever two processes meet. */
+struct tni_device_name {
+    int32_t type; /* TN_DEVICE_* */
+    uint8_t uuid[16];
 };
 
 /*

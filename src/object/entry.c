@@ -190,7 +190,7 @@ void *tni_object_ring(const struct tni_segment *s, const struct tni_object *obje
                       uint64_t need_bytes)
 {
     tni_block block = {atomic_load(&object->ring)};
-    if (!tni_geometry_has_block(&s->geometry, block.id) ||
+    if (!tni_geometry_has_payload(&s->geometry, block.id) ||
         tni_block_bytes(&s->geometry, block) < need_bytes)
         return NULL;
     return tni_payload_look(s, block);

@@ -41,7 +41,7 @@ static int read_message_block(const struct tni_queue *q, tni_block block, struct
     const uint8_t *views = (const uint8_t *)r + views_off;
     uint64_t room = size - views_off;
     if (payload != 0) {
-        if (!tni_geometry_has_block(&s->geometry, payload))
+        if (!tni_geometry_has_payload(&s->geometry, payload))
             return tni_fail(TN_ERR_CORRUPT,
                             "message block %08x names payload block %08x, which does not exist",
                             block.id, payload);

@@ -183,8 +183,10 @@ void tni_manager_survive(struct tn_domain *d)
     bool has_manager = is_managed && tni_manager_is_alive(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
 
-    if (!has_manager)
+    if (!has_manager) {
         tni_alloc_trim_idle(d);
+        tni_ref_trim_idle_slabs(d);
+    }
     if (has_manager)
         pause_ns = tni_pause_ns(spent_ns, MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
     else

@@ -13,6 +13,9 @@
  * I4  A seat has at most one recoverer; one that cannot finish names TNI_SEAT_NOBODY as the
  *     recoverer.
  * I5  Waits end before memory is reclaimed.
+ * I7  Blocks of devices are released only after the whole process has ended, or has executed
+ *     another program. The witness ends with the memory of a process, but what the process had
+ *     a device do ends with its descriptors, a moment later.
  * I6  No seat waits for a recount: the blocks that it announced become suspects
  *     (suspects.c). They are recounted when all seats are reclaimed, and again until all
  *     are done.
@@ -176,6 +179,28 @@ static void log_reclaimed(uint32_t seat, int32_t pid, const char *command, uint6
             (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000));
 }
 
+/* I7. A process whose program cannot be told from another counts as ended. */
+static bool may_still_compute(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    const struct tni_os_process process = {.pid = atomic_load(&entry->pid),
+                                           .start_time = TNI_LOOK(entry->start_time),
+                                           .image = TNI_LOOK(entry->image),
+                                           .pid_space = TNI_LOOK(entry->pid_space)};
+    return process.image != 0 && tni_ref_holds_devices(s, seat) &&
+           tni_os_process_state(&process, true) == TNI_OS_ALIVE;
+}
+
+/* Give up for now: the next process that reclaims goes on; this one may, too (I4). */
+static int leave_to_others(struct tn_domain *d, uint32_t seat, uint64_t word, const char *why)
+{
+    atomic_compare_exchange_strong(
+        &tni_seat_at(&d->segment, seat)->word, &word,
+        tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, TNI_SEAT_NOBODY));
+    tni_log(TNI_LOG_DEBUG, "seat %u: %s; to be retried", seat, why);
+    return tni_fail(TN_ERR_TIMED_OUT, "seat %u cannot be reclaimed yet, because %s", seat, why);
+}
+
 /* pre: the seat is REAPING by this process, and `word` is its word. */
 static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
@@ -194,22 +219,18 @@ static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     TNI_KILL_POINT("reclaim_tickets_reclaimed");
     tni_reclaim_release_claims(d, who);
     TNI_KILL_POINT("reclaim_claims_released");
-    uint64_t blocks = tni_ref_release_row(d, seat);
+    bool computes = may_still_compute(&d->segment, seat);
+    uint64_t blocks = tni_ref_release_row(d, seat, computes);
     TNI_KILL_POINT("reclaim_row_released");
     tni_recount_take_announces(d, seat);
     TNI_KILL_POINT("reclaim_announces_taken");
     tni_alloc_mark_sweep(d); /* the blocks in its caches are in no hint */
     TNI_KILL_POINT("reclaim_hints_marked");
-    if (status != 0) {
-        /* I4: the next process that reclaims goes on; this one may, too. */
-        atomic_compare_exchange_strong(
-            &entry->word, &word,
-            tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, TNI_SEAT_NOBODY));
-        tni_log(TNI_LOG_DEBUG, "seat %u: a live process has the registry; to be retried", seat);
-        return tni_fail(
-            TN_ERR_TIMED_OUT,
-            "seat %u cannot be reclaimed yet, because a live process has the registry", seat);
-    }
+    if (status != 0)
+        return leave_to_others(d, seat, word, "a live process has the registry");
+    if (computes)
+        return leave_to_others(d, seat, word,
+                               "its process has not ended, and a device may work for it");
     set_free(d, seat, word);
     log_reclaimed(seat, pid, command, blocks, begun_ns);
     return 1;

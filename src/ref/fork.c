@@ -94,9 +94,15 @@ TNI_AROUND_FORK static void forget_unfinished(struct tn_domain *d)
     }
 }
 
+static void free_table(struct tn_domain *d)
+{
+    tni_os_unmap(tni_ref_part(d)->rested, (uint64_t)d->segment.geometry.total_blocks * 8);
+}
+
 int tni_ref_init(struct tn_domain *d)
 {
-    tni_process_hook(
-        d, &(struct tni_fork_hooks){.prepare = give_child_holds, .child = forget_unfinished});
+    tni_process_hook(d, &(struct tni_fork_hooks){.prepare = give_child_holds,
+                                                 .child = forget_unfinished,
+                                                 .free = free_table});
     return 0;
 }

@@ -101,7 +101,12 @@ static int alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t b
         .bytes = bytes, .kind = about->kind, .is_uncommitted = about->is_uncommitted};
     int status = TN_ERR_CORRUPT;
     for (uint32_t tries = 0; status == TN_ERR_CORRUPT && tries < MOST_HELD; tries++) {
-        status = tni_alloc_take(d, thread, &request, ret_new);
+        if (TNI_UNLIKELY(about->device != NULL)) {
+            ret_new->is_zero = false;
+            status = tni_slab_take(d, thread, bytes, about->device, &ret_new->block);
+        } else {
+            status = tni_alloc_take(d, thread, &request, ret_new);
+        }
         if (TNI_LIKELY(status == 0))
             status = record_new(d, thread, ret_new->block, bytes, about);
     }

@@ -6,9 +6,23 @@
 
 #include "ref/counts.h"
 
+/*
+ * The holder of a device's block is dead, but the device may still do what the holder had
+ * asked for. Whoever takes a block of the slab next waits for the device (struct tni_backing).
+ */
+static void dirty_slab(const struct tni_segment *s, tni_block block)
+{
+    tni_block slab = tni_slab_of(s, block);
+    if (slab.id != 0)
+        atomic_fetch_add(&((struct tni_backing *)tni_payload_look(s, slab))->dirtied, 1);
+    TNI_KILL_POINT("slab_dirtied");
+}
+
 static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t seat,
                         tni_block block)
 {
+    if (seat != d->seat && tni_class_is_device(&d->segment.geometry, tni_block_class(block)))
+        dirty_slab(&d->segment, block);
     tni_announce(thread, block, 1);
     tni_ref_clear_hold(tni_row_at(&d->segment, seat, 0),
                        tni_block_position(&d->segment.geometry, block));
@@ -19,12 +33,14 @@ static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t
         tni_alloc_publish(d, block);
 }
 
-static uint64_t release_row(struct tn_domain *d, struct tni_thread *thread, uint32_t seat)
+/* Release the holds of blocks of the classes up to `end`. */
+static uint64_t release_row(struct tn_domain *d, struct tni_thread *thread, uint32_t seat,
+                            uint32_t end)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t released = 0;
 
-    for (uint32_t c = 1; c < g->class_count; c++) {
+    for (uint32_t c = 1; c < end; c++) {
         uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
         for (uint32_t w = 0; w < words; w++) {
             uint32_t at = g->classes[c].base + w * 64;
@@ -41,12 +57,25 @@ static uint64_t release_row(struct tn_domain *d, struct tni_thread *thread, uint
     return released;
 }
 
-uint64_t tni_ref_release_row(struct tn_domain *d, uint32_t seat)
+uint64_t tni_ref_release_row(struct tn_domain *d, uint32_t seat, bool but_devices)
 {
+    const struct tni_geometry *g = &d->segment.geometry;
     struct tni_thread *thread = tni_thread_enter(d);
-    uint64_t released = release_row(d, thread, seat);
+    uint64_t released =
+        release_row(d, thread, seat, but_devices ? g->host_classes : g->class_count);
     tni_thread_leave(thread);
     return released;
+}
+
+bool tni_ref_holds_devices(const struct tni_segment *s, uint32_t seat)
+{
+    for (uint32_t c = s->geometry.host_classes; c < s->geometry.class_count; c++) {
+        uint32_t words = (tni_frontier(s, c) + 63) / 64;
+        for (uint32_t w = 0; w < words; w++)
+            if (atomic_load(tni_row_at(s, seat, s->geometry.classes[c].base + w * 64)) != 0)
+                return true;
+    }
+    return false;
 }
 
 /* How many local references are left. pre: the caller has taken every thread record */
@@ -71,7 +100,7 @@ void tni_ref_close(struct tn_domain *d)
     if (!d->is_closed) {
         atomic_fetch_add(&d->keepers, sum_locals(d));
         if (d->seat != TNI_NO_SEAT)
-            release_row(d, &d->threads[0], d->seat);
+            release_row(d, &d->threads[0], d->seat, d->segment.geometry.class_count);
         d->is_closed = true;
     }
     for (uint32_t t = 0; t < TNI_THREADS; t++)
@@ -97,6 +126,20 @@ static void for_each_message_record(const struct tni_segment *s, tni_record_fn *
     }
 }
 
+/* Call `each` for every slab that a span of a device's class names. */
+static void for_each_slab_record(const struct tni_segment *s, tni_record_fn *each,
+                                 void *context)
+{
+    for (uint32_t c = s->geometry.host_classes; c < s->geometry.class_count; c++) {
+        uint32_t frontier = tni_frontier(s, c);
+        for (uint32_t i = 0; i < frontier; i += s->geometry.classes[c].span) {
+            tni_block slab = tni_slab_of(s, tni_block_make(c, i));
+            if (slab.id != 0)
+                each(slab, context);
+        }
+    }
+}
+
 static void for_each_hold(const struct tni_segment *s, uint32_t seat, tni_record_fn *each,
                           void *context)
 {
@@ -117,6 +160,7 @@ void tni_ref_for_each_record(const struct tni_segment *s, tni_record_fn *each, v
     for (uint32_t seat = 0; seat < limit; seat++)
         for_each_hold(s, seat, each, context);
     for_each_message_record(s, each, context);
+    for_each_slab_record(s, each, context);
 }
 
 struct counted {
@@ -139,6 +183,8 @@ uint64_t tni_ref_count_records(const struct tni_segment *s, tni_block block)
         counted.count += atomic_load(tni_row_at(s, seat, at)) >> (at % 64) & 1;
     if (!tni_class_is_message(tni_block_class(block))) /* no entry names a message block */
         for_each_message_record(s, count_same, &counted);
+    if (tni_class_is_backing(tni_block_class(block)))
+        for_each_slab_record(s, count_same, &counted);
     return counted.count;
 }
 

@@ -20,6 +20,8 @@
 /* The part of a struct tn_domain that this room uses. */
 struct tni_ref_part {
     uint64_t withheld; /* how many unfinished blocks the last forked child got no hold of */
+    uint64_t *rested;  /* sums of the words of spans with slabs at the last scan; NULL: none */
+    _Atomic uint64_t rested_ns; /* when the next scan is due */
 };
 TNI_PART(ref, TNI_PART_REF)
 
@@ -43,6 +45,7 @@ struct tni_block_about {
     bool is_uncommitted; /* the block may have no memory yet: the caller commits memory */
     uint32_t dtype;      /* {lanes:16, bits:8, code:8} */
     const int64_t *shape;
+    const struct tni_device_name *device; /* take a block of this device; NULL: of the host */
 };
 
 /** Register the fork hook. */
@@ -59,7 +62,7 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
 /**
  * Try once to allocate a block, with a thread record that the caller has, so that no fork()
  * runs meanwhile.
- * @return the result of tni_ref_alloc(), or TNI_ALLOC_AGAIN
+ * @return the result of tni_ref_alloc(), or TNI_ALLOC_AGAIN; or, of a device, TNI_ALLOC_NO_SLAB
  */
 int tni_ref_alloc_with(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                        const struct tni_block_about *about, tni_block *ret_block);
@@ -299,6 +302,30 @@ int tni_ref_pin(struct tn_domain *domain, tni_block block);
  */
 int tni_ref_check_room(struct tn_domain *domain, tni_block block);
 
+/* ---- slabs: memory of devices, see alloc/slab.c -------------------------------------------
+ */
+
+/**
+ * Let a new slab be cut into blocks of a class: its block is recorded in a span that has none.
+ * The local reference of the caller, the only one, is consumed on success.
+ * @return 0, TN_ERR_FULL: every span of the class has a slab
+ */
+int tni_ref_add_slab(struct tn_domain *domain, struct tni_thread *thread, tni_block slab,
+                     uint32_t class_id);
+/**
+ * End slabs of which every block is free, until `enough` bytes of them have ended.
+ * @param device  whose slabs; NULL: of every device
+ * @return the bytes of memory of devices that no record names any more
+ */
+uint64_t tni_ref_trim_slabs(struct tn_domain *domain, struct tni_thread *thread,
+                            const struct tni_device_name *device, uint64_t enough);
+
+/**
+ * End the slabs that had no block in use at the last scan and since. Does nothing unless a scan
+ * is due: TNI_IDLE_NS after the last one. tenond calls it repeatedly.
+ */
+void tni_ref_trim_idle_slabs(struct tn_domain *domain);
+
 /* ---- message blocks ---------------------------------------------------------------------- */
 
 /**
@@ -314,9 +341,13 @@ int tni_records_add(struct tn_domain *domain, tni_block message, tni_block block
 
 /**
  * Release every hold of a seat that is dead or leaving. If the caller is killed in the middle,
- * another call releases the other holds. @return how many holds were released
+ * another call releases the other holds.
+ * @param but_devices  release no holds of blocks of devices
+ * @return how many holds were released
  */
-uint64_t tni_ref_release_row(struct tn_domain *domain, uint32_t seat);
+uint64_t tni_ref_release_row(struct tn_domain *domain, uint32_t seat, bool but_devices);
+/** Whether a seat holds a block of a device. */
+bool tni_ref_holds_devices(const struct tni_segment *segment, uint32_t seat);
 /** Count the hold bits and the entries of message blocks that name a block. */
 uint64_t tni_ref_count_records(const struct tni_segment *segment, tni_block block);
 /** Call `each` for every hold bit and every entry of a message block. */

@@ -92,6 +92,8 @@ static void fill_header(struct tni_header *h, const struct tni_segment *s,
     atomic_store_explicit(&h->watermark_bytes, options->watermark_bytes, memory_order_relaxed);
     atomic_store_explicit(&h->device_quota_bytes, options->device_quota_bytes,
                           memory_order_relaxed);
+    atomic_store_explicit(&h->device_slab_bytes, options->device_slab_bytes,
+                          memory_order_relaxed);
     /* This release pairs with the acquire load in copy_header() (I1). */
     __atomic_store_n(&h->magic, TNI_MAGIC, __ATOMIC_RELEASE);
 }

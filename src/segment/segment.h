@@ -31,7 +31,7 @@ struct tni_segment {
 struct tni_segment_options {
     const char *name; /* "" if anonymous */
     uint32_t seats, blocks, objects, tickets;
-    uint64_t quota_bytes, watermark_bytes, device_quota_bytes;
+    uint64_t quota_bytes, watermark_bytes, device_quota_bytes, device_slab_bytes;
     uint32_t flags;
 };
 
@@ -276,6 +276,8 @@ static inline uint64_t tni_segment_committed(const struct tni_segment *segment, 
     uint64_t size_bytes = tni_block_bytes(g, block);
     uint64_t committed = atomic_load_explicit(
         &tni_desc_at(segment, tni_block_leader(g, block))->committed, memory_order_relaxed);
+    if (TNI_UNLIKELY(tni_class_is_device(g, tni_block_class(block))))
+        return committed != 0 ? size_bytes : 0;
     if (g->classes[tni_block_class(block)].span == 1)
         return TNI_MIN(committed, size_bytes);
     return (~committed & tni_block_pages(g, block)) == 0 ? size_bytes : 0;

@@ -91,8 +91,11 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
 
 void *tn_tensor_data(const tn_tensor *tensor)
 {
-    return tensor != NULL && tensor->count > 0 ? tensor->storage->data + tensor->byte_offset
-                                               : NULL;
+    if (tensor == NULL || tensor->count == 0)
+        return NULL;
+    if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
+        atomic_store_explicit(&tensor->storage->is_touched, true, memory_order_relaxed);
+    return tensor->storage->data + tensor->byte_offset;
 }
 
 tn_dtype tn_tensor_dtype(const tn_tensor *tensor) { return tensor != NULL ? tensor->dtype : 0; }

@@ -10,6 +10,18 @@ struct backed_wish {
     struct tni_mapping *mapping;
 };
 
+/* Make room on a device: end slabs that no tensor is in. @return bytes */
+static uint64_t end_slabs(struct tn_domain *d, struct tni_thread *thread,
+                          const struct tni_backing_about *backing)
+{
+    struct tni_device_name device = {.type = backing->device.type};
+    memcpy(device.uuid, backing->uuid, sizeof device.uuid);
+    uint64_t bytes = tni_ref_trim_slabs(d, thread, &device, backing->object_bytes);
+    if (bytes > 0)
+        tni_backing_sweep_slabs(d);
+    return bytes;
+}
+
 /* Make a block of the backing class and its memory object. After a failure neither exists. */
 static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
 {
@@ -26,6 +38,9 @@ static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
         if (status != 0)
             tni_ref_release_unused(d, thread, w->block);
     }
+    if ((status == TN_ERR_NO_MEMORY || status == TNI_ALLOC_AGAIN) &&
+        w->backing->device.type != 0 && end_slabs(d, thread, w->backing) > 0)
+        status = TNI_ALLOC_AGAIN;
     tni_thread_leave(thread);
     return status;
 }

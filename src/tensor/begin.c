@@ -17,6 +17,14 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options 
     tni_block block;
     bool lacks_other;
     int status;
+    if (TNI_UNLIKELY(options != NULL && options->strategy == TN_STRATEGY_CUDA_VMM)) {
+        struct tni_on_device memory;
+        status = tni_on_device_new(domain, t, bytes, options, &memory);
+        if (status == 0)
+            tni_storage_set_on_device(t->storage, domain, &memory, bytes);
+        *ret_is_zero = false;
+        return status;
+    }
     if (TNI_LIKELY(options == NULL || options->strategy == TN_STRATEGY_ARENA)) {
         struct tni_block_about about = tni_tensor_about(t);
         about.is_unfinished = bytes >= TNI_LONG_WRITE_BYTES;
@@ -31,7 +39,7 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options 
     status = tni_backed_new(domain, t, bytes, options, &block, &mapping, &lacks_other);
     if (status == 0)
         tni_storage_set_mapped(t->storage, domain, block, mapping);
-    *ret_is_zero = options->strategy != TN_STRATEGY_CUDA_VMM;
+    *ret_is_zero = true;
     return status;
 }
 
@@ -125,6 +133,21 @@ int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *r
     return 0;
 }
 
+/* The tensor keeps its new memory if the device fails to fill it: the caller ends the tensor.
+ */
+static int fill_on_device(struct tn_domain *domain, tn_tensor *t, const void *source,
+                          uint64_t size_bytes, const tn_tensor_options *options)
+{
+    struct tni_on_device memory;
+    int status = tni_on_device_new(domain, t, size_bytes, options, &memory);
+    if (status != 0)
+        return status;
+    tni_storage_set_on_device(t->storage, domain, &memory, size_bytes);
+    if ((status = tni_device_fill(t, source)) == 0)
+        tni_ref_finish(domain, memory.block);
+    return status;
+}
+
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *source,
                          uint64_t size_bytes, const tn_tensor_options *options,
                          bool *ret_lacks_other)
@@ -146,19 +169,14 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *sou
             tni_storage_set_shared(t->storage, domain, block, size_bytes);
         return status;
     }
+    if (options->strategy == TN_STRATEGY_CUDA_VMM)
+        return fill_on_device(domain, t, source, size_bytes, options);
     struct tni_mapping *mapping;
     status = tni_backed_new(domain, t, size_bytes, options, &block, &mapping, ret_lacks_other);
     if (status != 0)
         return status;
-    if (tni_mapping_is_on_device(mapping)) {
-        if ((status = tni_device_fill(mapping, source, size_bytes)) != 0) {
-            tni_backing_unmap(domain, mapping);
-            tni_ref_release(domain, block);
-            return status;
-        }
-    } else if (size_bytes > 0) {
+    if (size_bytes > 0)
         memcpy(mapping->address + mapping->data_offset, source, size_bytes);
-    }
     tni_ref_finish(domain, block);
     tni_storage_set_mapped(t->storage, domain, block, mapping);
     return 0;

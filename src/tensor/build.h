@@ -155,9 +155,10 @@ int tni_tensor_check_copy(const tn_tensor *target, const tn_tensor *source);
 int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, void *stream);
 /** Wait until the stream has done such a copy. */
 int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source, void *stream);
-/** Fill new memory of a device with zeros, or with bytes of the host, and wait until it is. */
-int tni_device_zero(const struct tni_mapping *mapping);
-int tni_device_fill(const struct tni_mapping *mapping, const void *source, uint64_t size_bytes);
+/** Fill a new tensor on a device with zeros, or with bytes of the host, and wait until it is.
+ */
+int tni_device_zero(const tn_tensor *tensor);
+int tni_device_fill(const tn_tensor *tensor, const void *source);
 
 /** Compute the fields that depend on the strides. Call it after you set the strides. */
 void tni_tensor_complete_strides(tn_tensor *tensor);

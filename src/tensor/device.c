@@ -9,6 +9,12 @@ static tn_device device_of(const tn_tensor *target, const tn_tensor *source)
                                          : tni_tensor_device(target);
 }
 
+/* Not tn_tensor_data(), after which a program may give the device work at any time. */
+static uintptr_t address_of(const tn_tensor *t)
+{
+    return (uintptr_t)t->storage->data + t->byte_offset;
+}
+
 static struct tni_device_copy copy_between(const tn_tensor *target, const tn_tensor *source,
                                            void *stream)
 {
@@ -17,8 +23,8 @@ static struct tni_device_copy copy_between(const tn_tensor *target, const tn_ten
                                         : tni_tensor_is_on_host(source) ? TNI_COPY_TO_DEVICE
                                                                         : TNI_COPY_ON_DEVICE,
                                     .stream = stream,
-                                    .to = (uintptr_t)tn_tensor_data(target),
-                                    .from = (uintptr_t)tn_tensor_data(source),
+                                    .to = address_of(target),
+                                    .from = address_of(source),
                                     .bytes = tni_tensor_size_bytes(target)};
 }
 
@@ -42,22 +48,25 @@ int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source, void *
     return kind->wait(kind, device.id, stream);
 }
 
-int tni_device_zero(const struct tni_mapping *m)
+int tni_device_zero(const tn_tensor *t)
 {
-    const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
-    struct tni_device_memory part = m->memory;
-    part.bytes = m->data_bytes;
+    tn_device device = tni_tensor_device(t);
+    const struct tni_memory_kind *kind = tni_memory_kind(device.type);
+    const struct tni_device_memory part = {.device = device,
+                                           .address = (uintptr_t)t->storage->data,
+                                           .bytes = tni_tensor_size_bytes(t)};
     int status = kind->fill(kind, &part, 0, NULL);
-    return status == 0 ? kind->wait(kind, part.device.id, NULL) : status;
+    return status == 0 ? kind->wait(kind, device.id, NULL) : status;
 }
 
-int tni_device_fill(const struct tni_mapping *m, const void *source, uint64_t size_bytes)
+int tni_device_fill(const tn_tensor *t, const void *source)
 {
-    const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
+    tn_device device = tni_tensor_device(t);
+    const struct tni_memory_kind *kind = tni_memory_kind(device.type);
     const struct tni_device_copy copy = {.direction = TNI_COPY_TO_DEVICE,
-                                         .to = m->memory.address,
+                                         .to = (uintptr_t)t->storage->data,
                                          .from = (uintptr_t)source,
-                                         .bytes = size_bytes};
-    int status = kind->copy(kind, m->memory.device.id, &copy);
-    return status == 0 ? kind->wait(kind, m->memory.device.id, NULL) : status;
+                                         .bytes = tni_tensor_size_bytes(t)};
+    int status = kind->copy(kind, device.id, &copy);
+    return status == 0 ? kind->wait(kind, device.id, NULL) : status;
 }

@@ -111,7 +111,8 @@ static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
     uint64_t bytes = tni_block_bytes(&s->geometry, block);
     if (tni_class_is_backing(tni_block_class(block)))
         return TNI_LOOK(((const struct tni_backing *)tni_payload_at(s, block))->data_bytes);
-    if (s->geometry.classes[tni_block_class(block)].span == 1) {
+    if (s->geometry.classes[tni_block_class(block)].span == 1 ||
+        tni_class_is_device(&s->geometry, tni_block_class(block))) {
         uint64_t stated = TNI_LOOK(tni_desc_at(s, block)->bytes);
         bytes = TNI_MIN(bytes, stated);
     }
@@ -222,6 +223,25 @@ int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
     return status != 0 ? status : used;
 }
 
+/* A view of a block of a device, whose slab is mapped. */
+static int decode_on_slab(struct tn_domain *d, const union copied_view *copy,
+                          const uint8_t *attributes, tn_tensor **ret_tensor)
+{
+    tni_block block = {copy->head.block};
+    uint64_t limit = usable_bytes(&d->segment, block);
+    struct tni_mapping *mapping;
+    int status = tni_slab_map(d, block, &mapping);
+    if (status != 0)
+        return status;
+    status = build_within(copy, limit, attributes, ret_tensor);
+    if (status != 0) {
+        tni_backing_unmap(d, mapping);
+        return status;
+    }
+    tni_storage_set_on_slab((*ret_tensor)->storage, d, block, mapping, limit);
+    return 0;
+}
+
 static int decode_backed(struct tn_domain *d, const union copied_view *copy,
                          const uint8_t *attributes, tn_tensor **ret_tensor)
 {
@@ -247,7 +267,8 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *d, struct tni_thread *threa
     if (TNI_UNLIKELY(last == NULL || !last->is_row_major ||
                      size_bytes != tni_tensor_view_bytes(last, NULL) ||
                      TNI_LOOK(view->block) != block.id ||
-                     tni_block_class(block) < TNI_SMALL_CLASS))
+                     tni_block_class(block) < TNI_SMALL_CLASS ||
+                     tni_class_is_device(&d->segment.geometry, tni_block_class(block))))
         return NULL;
     tn_tensor *t = tni_tensor_alike(thread, tni_view_form(view), view->extents);
     uint64_t limit = usable_bytes(&d->segment, block), offset = TNI_LOOK(view->byte_offset);
@@ -272,6 +293,11 @@ int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_by
     int status = check_block(&domain->segment, &copy.head);
     if (TNI_UNLIKELY(status == 0 && is_backed(&copy.head))) {
         status = decode_backed(domain, &copy, attributes, ret_tensor);
+        return status != 0 ? status : used;
+    }
+    if (TNI_UNLIKELY(status == 0 &&
+                     tni_class_is_device(&domain->segment.geometry, tni_block_class(block)))) {
+        status = decode_on_slab(domain, &copy, attributes, ret_tensor);
         return status != 0 ? status : used;
     }
     if (status == 0)

@@ -14,7 +14,7 @@
  */
 static tni_block block_at(const struct tni_geometry *g, uint64_t at)
 {
-    uint32_t c = g->class_count - 1;
+    uint32_t c = g->host_classes - 1;
     while (c >= TNI_SMALL_CLASS && g->classes[c].arena_off > at)
         c--;
     if (c < TNI_SMALL_CLASS)
@@ -79,6 +79,44 @@ static int find_in_arena(struct tn_domain *d, uintptr_t address, uint64_t size_b
     return 0;
 }
 
+/* The block of a mapped slab in which an address lies. */
+static tni_block block_on_slab(const struct tn_domain *d, const struct tni_mapping *m,
+                               uintptr_t address)
+{
+    tni_block first = {atomic_load_explicit(&m->first, memory_order_relaxed)};
+    uint64_t size_bytes = tni_block_bytes(&d->segment.geometry, first);
+    return (tni_block){first.id + (uint32_t)((address - (uintptr_t)m->address) / size_bytes)};
+}
+
+/* Find a storage in a slab. The caller's reference to the mapping is consumed. */
+static int find_on_slab(struct tn_domain *d, struct tni_mapping *m, uintptr_t address,
+                        uint64_t size_bytes, tn_tensor **ret_tensor)
+{
+    const struct tni_segment *s = &d->segment;
+    tni_block block = block_on_slab(d, m, address);
+    bool is_held =
+        tni_geometry_has_block(&s->geometry, block.id) && tni_ref_local_if_held(d, block);
+    uint64_t begin =
+        (uintptr_t)m->address + (block.id - tni_block_leader(&s->geometry, block).id) *
+                                    tni_block_bytes(&s->geometry, block);
+    uint64_t storage_bytes;
+    tn_tensor *t;
+    int status = 0;
+    if (!is_held || !is_storage_with(s, block, address - begin, size_bytes, &storage_bytes))
+        status = fail_not_found();
+    else
+        status = build_bytes(storage_bytes, &t);
+    if (status != 0) {
+        tni_backing_unmap(d, m);
+        if (is_held)
+            tni_ref_release(d, block);
+        return status;
+    }
+    tni_storage_set_on_slab(t->storage, d, block, m, storage_bytes);
+    *ret_tensor = t;
+    return 0;
+}
+
 /*
  * Find a storage among the mappings of objects. A mapping may outlive its storage, and the
  * block may be reused, so the generation is compared.
@@ -89,6 +127,8 @@ static int find_mapped(struct tn_domain *d, uintptr_t address, uint64_t size_byt
     struct tni_mapping *m = tni_backing_find(d, address, size_bytes);
     if (m == NULL)
         return fail_not_found();
+    if (m->is_slab && atomic_load_explicit(&m->first, memory_order_relaxed) != 0)
+        return find_on_slab(d, m, address, size_bytes, ret_tensor);
     tni_block block = tni_block_make(TNI_BACKING_CLASS, m->index);
     bool is_held = tni_ref_local_if_held(d, block);
     tn_tensor *t;

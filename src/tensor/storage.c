@@ -16,6 +16,15 @@ static void advise_huge(void *memory, uint64_t size_bytes)
     tni_os_advise_huge(start, (size_bytes - skipped) & ~(page_bytes - 1));
 }
 
+/* Before a block of a slab can be reused: wait for what this process has the device do with it.
+ */
+static void drain(const struct tni_storage *s)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(s->mapping->memory.device.type);
+    if (s->mapping->is_slab && atomic_load_explicit(&s->is_touched, memory_order_relaxed))
+        (void)kind->drain(kind, s->mapping->memory.device.id);
+}
+
 void tni_storage_unref(struct tni_storage *s)
 {
     /*
@@ -25,8 +34,10 @@ void tni_storage_unref(struct tni_storage *s)
     if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (s->mapping != NULL)
+    if (TNI_UNLIKELY(s->mapping != NULL)) {
+        drain(s);
         tni_backing_unmap(s->domain, s->mapping); /* before the block can be reused */
+    }
     struct tn_domain *d = s->domain;
     tni_block block = s->block;
     if (d == NULL && s->release != NULL)
@@ -80,6 +91,20 @@ void tni_storage_set_mapped(struct tni_storage *s, struct tn_domain *domain, tni
 {
     s->data = mapping->address + mapping->data_offset;
     s->size_bytes = mapping->data_bytes;
+    s->block = block;
+    s->domain = domain;
+    s->mapping = mapping;
+    s->release = NULL;
+    s->context = NULL;
+}
+
+void tni_storage_set_on_slab(struct tni_storage *s, struct tn_domain *domain, tni_block block,
+                             struct tni_mapping *mapping, uint64_t size_bytes)
+{
+    const struct tni_geometry *g = &domain->segment.geometry;
+    uint64_t index = block.id - tni_block_leader(g, block).id;
+    s->data = mapping->address + index * tni_block_bytes(g, block);
+    s->size_bytes = size_bytes;
     s->block = block;
     s->domain = domain;
     s->mapping = mapping;

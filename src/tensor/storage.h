@@ -23,6 +23,7 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->outside = 0;
     s->is_described = false;
     s->mapping = NULL;
+    atomic_store_explicit(&s->is_touched, false, memory_order_relaxed);
 }
 
 /** Drop a reference. The last one also gives back the block or frees the private memory. */
@@ -44,6 +45,13 @@ void tni_storage_set_shared(struct tni_storage *storage, struct tn_domain *domai
  */
 void tni_storage_set_mapped(struct tni_storage *storage, struct tn_domain *domain,
                             tni_block block, struct tni_mapping *mapping);
+
+/**
+ * Give a storage a block of a device. The storage takes over the caller's local reference to
+ * the block, and the caller's reference to `mapping`, which is of the block's slab.
+ */
+void tni_storage_set_on_slab(struct tni_storage *storage, struct tn_domain *domain,
+                             tni_block block, struct tni_mapping *mapping, uint64_t size_bytes);
 
 /** The size of the whole storage in bytes. */
 uint64_t tni_storage_bytes(const struct tni_storage *storage);
@@ -87,6 +95,25 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
                    const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other);
+
+/** A tensor's new memory on a device. */
+struct tni_on_device {
+    tni_block block;             /* with one local reference, marked unfinished */
+    struct tni_mapping *mapping; /* of the block's own object, or of its slab */
+    bool is_on_slab;
+};
+/**
+ * Make memory on a device for a tensor: a block of a slab, or, if the tensor is large or to be
+ * written once, an object of its own. Waits for memory until the deadline of the options.
+ * Returns the errors of tn_tensor_create().
+ */
+int tni_on_device_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
+                      const tn_tensor_options *options, struct tni_on_device *ret_memory);
+/** Give a storage memory of tni_on_device_new(). */
+void tni_storage_set_on_device(struct tni_storage *storage, struct tn_domain *domain,
+                               const struct tni_on_device *memory, uint64_t size_bytes);
+/** Map the slab of a block of a device. TN_ERR_CORRUPT, and the errors of tni_backing_map(). */
+int tni_slab_map(struct tn_domain *domain, tni_block block, struct tni_mapping **ret_mapping);
 
 /** Whether tni_backed_new() could succeed if all memory of the domain were free. */
 bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,

@@ -40,7 +40,7 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     if (tni_tensor_is_to_be_zeroed(options) && !is_zero) {
         if (tni_tensor_is_on_host(t))
             memset(t->storage->data, 0, tni_tensor_size_bytes(t));
-        else if ((status = tni_device_zero(t->storage->mapping)) != 0) {
+        else if ((status = tni_device_zero(t)) != 0) {
             tn_tensor_unref(t);
             return status;
         }

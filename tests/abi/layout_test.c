@@ -56,6 +56,8 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, manager, 208);
     PIN(header, free_bytes, 216);
     PIN(header, device_quota_bytes, 232);
+    PIN(header, device_slab_bytes, 240);
+    PIN(header, slabs_ended, 248);
     PIN(header, memory_wait, 256);
     PIN(header, seat_limit, 260);
     PIN(header, object_limit, 264);
@@ -167,7 +169,7 @@ TN_TEST(attribute_stays_where_it_is)
 
 TN_TEST(backing_stays_where_it_is)
 {
-    PIN_SIZE(backing, 336, 8);
+    PIN_SIZE(backing, 352, 8);
     PIN(backing, strategy, 0);
     PIN(backing, flags, 4);
     PIN(backing, object_bytes, 8);
@@ -179,6 +181,8 @@ TN_TEST(backing_stays_where_it_is)
     PIN(backing, path, 56);
     PIN(backing, device_type, 312);
     PIN(backing, device_uuid, 320);
+    PIN(backing, dirtied, 336);
+    PIN(backing, settled, 344);
 }
 
 #define PIN_PUBLIC(field, offset) assert_int_equal(offsetof(tn_storage_header, field), offset)
@@ -316,7 +320,7 @@ TN_TEST(the_words_of_the_layout_stay_as_they_are)
 {
     assert_int_equal(TNI_MAGIC, UINT64_C(0x314E4F4E4554));
     assert_int_equal(TNI_THREADS, 32);
-    assert_int_equal(TNI_CLASSES, 64);
+    assert_int_equal(TNI_CLASSES, 80);
     assert_int_equal(TNI_NO_SEAT, 0xffff);
     assert_int_equal(TNI_MESSAGE_CLASSES, 5);
     assert_int_equal(TNI_BACKING_CLASS, 6);
@@ -356,72 +360,72 @@ struct place {
 static const struct place places[] = {
     {{1, 1, 1, 1, 1 << 20},
      4096,
-     27,
-     1664,
+     49,
+     3072,
      4096,
      8192,
      12288,
-     16384,
-     32768,
-     245760,
-     249856,
-     258048,
+     20480,
+     45056,
+     438272,
+     442368,
+     450560,
      4096,
-     262144,
-     266240,
-     270336,
-     274432,
-     278528,
-     282624,
+     454656,
+     458752,
+     462848,
+     466944,
+     471040,
+     475136,
      192,
      192,
-     286720,
+     479232,
      56623104},
     {{256, 65536, 1024, 4096, UINT64_C(4) << 30},
      4096,
-     39,
-     1461248,
+     61,
+     2673664,
      4096,
      36864,
      561152,
-     565248,
-     12255232,
-     199294976,
-     199479296,
-     199847936,
-     184320,
-     247033856,
-     248082432,
-     248344576,
-     248348672,
-     248414208,
-     248418304,
+     569344,
+     21958656,
+     364187648,
+     364523520,
+     365195264,
+     335872,
+     451178496,
+     452227072,
+     452489216,
+     452493312,
+     452558848,
+     452562944,
      256,
      192,
-     248467456,
+     452612096,
      177127555072},
     {{1024, 1 << 20, 65536, 1 << 20, UINT64_C(1) << 40},
      65536,
-     47,
-     27854016,
+     69,
+     39879872,
      65536,
      196608,
      2293760,
      2359296,
-     225247232,
-     3790602240,
-     3794141184,
-     3801219072,
-     3538944,
-     7425097728,
-     7492206592,
-     7559315456,
-     7559577600,
-     7568097280,
-     7568162816,
+     321454080,
+     5426118656,
+     5431164928,
+     5441257472,
+     5046272,
+     10608640000,
+     10675748864,
+     10742857728,
+     10743119872,
+     10751639552,
+     10751705088,
      8320,
      2176,
-     7570391040,
+     10753933312,
      51211881414656},
 };
 

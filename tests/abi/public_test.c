@@ -35,7 +35,7 @@ TN_TEST(tn_sparse_stays_as_it_is)
 
 TN_TEST(tn_domain_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_options), 56);
+    assert_int_equal(sizeof(tn_domain_options), 64);
     PIN(tn_domain_options, struct_size, 0);
     PIN(tn_domain_options, quota_bytes, 8);
     PIN(tn_domain_options, watermark_bytes, 16);
@@ -46,6 +46,7 @@ TN_TEST(tn_domain_options_stays_as_it_is)
     PIN(tn_domain_options, flags, 40);
     PIN(tn_domain_options, reserved, 44);
     PIN(tn_domain_options, device_quota_bytes, 48);
+    PIN(tn_domain_options, device_slab_bytes, 56);
 }
 
 TN_TEST(tn_handle_options_stays_as_it_is)

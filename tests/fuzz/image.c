@@ -292,7 +292,7 @@ struct field {
 
 static tni_block some_block(const struct tni_geometry *g, struct fuzz_input *in)
 {
-    uint32_t c = 1 + fuzz_u8(in) % (g->class_count - 1);
+    uint32_t c = 1 + fuzz_u8(in) % (g->host_classes - 1);
     return tni_block_make(c, fuzz_u8(in) % g->classes[c].capacity);
 }
 
@@ -302,7 +302,7 @@ static struct field some_slot(const struct tni_segment *s, struct fuzz_input *in
     const struct tni_object *object =
         tni_object_at(&original->segment, fuzz_u8(in) % s->geometry.objects);
     tni_block ring = {atomic_load(&object->ring)};
-    if (!tni_geometry_has_block(&s->geometry, ring.id))
+    if (!tni_geometry_has_payload(&s->geometry, ring.id))
         ring = tni_block_make(1, 0);
     uint64_t bytes = TNI_MIN(tni_block_bytes(&s->geometry, ring), UINT64_C(1024));
     return (struct field){tni_payload_at(s, ring), bytes};
@@ -323,7 +323,7 @@ static struct field some_field(const struct tni_segment *s, struct fuzz_input *i
         return FIELD(tni_announce_at(s, seat, fuzz_u8(in) % TNI_THREADS));
     }
     case 3:
-        return FIELD(tni_class_at(s, fuzz_u8(in) % g->class_count));
+        return FIELD(tni_class_at(s, fuzz_u8(in) % g->host_classes));
     case 4:
         return FIELD(tni_word_at(s, some_block(g, in)));
     case 5:

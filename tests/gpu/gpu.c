@@ -90,10 +90,14 @@ void gpu_begin(const struct fake_options *options)
 
 uint64_t gpu_used(void) { return gpu_is_real() ? 0 : gpu_fake.mem_used(0); }
 
-void gpu_await_used(uint64_t bytes)
+void gpu_await_used(tn_domain *domain, uint64_t bytes)
 {
     uint64_t until_ns = tnt_until_ns(10000);
-    for (uint32_t tries = 0; !gpu_is_real() && gpu_used() != bytes; tries++) {
+    for (uint32_t tries = 0; !gpu_is_real(); tries++) {
+        if (domain != NULL)
+            TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+        if (gpu_used() == bytes)
+            return;
         if (tni_os_now_ns() >= until_ns)
             fail_msg("%llu bytes of the device are in use, not %llu",
                      (unsigned long long)gpu_used(), (unsigned long long)bytes);
@@ -106,25 +110,42 @@ void gpu_end(void)
     char report[8192];
     if (gpu_is_real())
         return;
-    gpu_await_used(0);
+    gpu_await_used(NULL, 0);
     int count = gpu_fake.end(universe, report, sizeof report);
     if (count != 0)
         tnt_note("%s", report);
     assert_int_equal(count, 0);
 }
 
-void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
+static void enter(void)
 {
     CUcontext context;
-    tn_tensor_info info = {.struct_size = sizeof info};
-    TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
     assert_int_equal(driver.cuDevicePrimaryCtxRetain(&context, 0), 0);
     assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
-    assert_int_equal(gpu_fake.kernel_fill(NULL, (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor),
-                                          info.size_bytes, value),
-                     0);
+}
+
+static void leave(void)
+{
+    CUcontext context;
     assert_int_equal(driver.cuCtxPopCurrent_v2(&context), 0);
     assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
+}
+
+void gpu_hold(void)
+{
+    enter();
+    gpu_fake.hold(NULL);
+    leave();
+}
+
+void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
+{
+    tn_tensor_info info = {.struct_size = sizeof info};
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor);
+    TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
+    enter();
+    assert_int_equal(gpu_fake.kernel_fill(NULL, at, info.size_bytes, value), 0);
+    leave();
 }
 
 /* ---- tensors ----------------------------------------------------------------------------- */

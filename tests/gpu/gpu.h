@@ -23,6 +23,7 @@
     X(kill_nth)                                                                                \
     X(calls)                                                                                   \
     X(calls_total)                                                                             \
+    X(hold)                                                                                    \
     X(kernel_fill)                                                                             \
     X(peek)                                                                                    \
     X(message_sent)                                                                            \
@@ -49,8 +50,11 @@ void gpu_end(void);
 
 /** Bytes in use on device 0, after the dead were reclaimed; 0 with a real driver. */
 uint64_t gpu_used(void);
-/** Wait until `bytes` are in use on device 0, and fail the test if they never are. */
-void gpu_await_used(uint64_t bytes);
+/**
+ * Wait until `bytes` are in use on device 0, and fail the test if they never are.
+ * @param domain  whose slabs without tensors are given back; NULL: of none
+ */
+void gpu_await_used(tn_domain *domain, uint64_t bytes);
 
 extern const tn_device gpu_0, gpu_cpu;
 
@@ -58,6 +62,8 @@ extern const tn_device gpu_0, gpu_cpu;
 tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);
 /** Have a kernel write each byte of a tensor on device 0, and do not wait for it. */
 void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value);
+/** From now on the default stream of device 0 does nothing that it is given. Fake only. */
+void gpu_hold(void);
 /** Copy it to the host, and compare each byte. */
 void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value);
 

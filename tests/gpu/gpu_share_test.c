@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BYTES = 1 << 20, GRANULE = 2 << 20 };
+enum { BYTES = 1 << 20, SLAB = 64 << 20 };
 
 static tn_domain *domain;
 static tn_queue *queue;
@@ -126,9 +126,9 @@ TN_TEST(memory_of_a_killed_holder_is_given_back)
     tnt_await(&ready);
     tn_tensor *tensor = pop();
     tn_tensor_unref(tensor);
-    gpu_await_used(GRANULE); /* the producer still holds it */
+    gpu_await_used(domain, SLAB); /* the producer still holds it */
     tnt_kill(pid);
-    gpu_await_used(0); /* tenond reclaims the producer */
+    gpu_await_used(domain, 0); /* tenond reclaims the producer */
     end();
 }
 
@@ -168,10 +168,10 @@ TN_TEST(memory_lives_while_only_a_message_names_it)
 {
     begin(NULL);
     tnt_wait_ok(tnt_fork(produce, NULL));
-    gpu_await_used(GRANULE); /* no process has it mapped: tenond has a descriptor */
+    gpu_await_used(domain, SLAB); /* no process has it mapped: tenond has a descriptor */
     tn_tensor *tensor = pop();
     tn_tensor_unref(tensor);
-    gpu_await_used(0);
+    gpu_await_used(domain, 0);
     end();
 }
 
@@ -382,7 +382,7 @@ static void kill_at(const char *point, tnt_child_fn *killed)
         assert_int_equal(tn_queue_count(queue), 0);
     else
         tnt_wait_ok(tnt_fork(consume, NULL)); /* the message came again */
-    gpu_await_used(0);
+    gpu_await_used(domain, 0);
     end();
 }
 
@@ -414,7 +414,7 @@ TN_TEST_WITHIN(a_producer_killed_at_any_call_of_the_driver_leaves_nothing, 120)
         tn_object_close(
             queue); /* and the messages with it: this process must not have a driver */
         TN_CHECK_OK(tn_domain_reap(domain, NULL));
-        gpu_await_used(0);
+        gpu_await_used(domain, 0);
         TNT_AUDIT(domain);
         assert_true(nth > 20 || !is_through);
     }

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <tenon/dlpack.h>
 
-enum { BYTES = 3 << 20, GRANULE = 2 << 20 };
+/* Three MiB: a slab has 21 of them, and ends with a granule of the driver. */
+enum { BYTES = 3 << 20, GRANULE = 2 << 20, SLAB = 64 << 20 };
 
 static void expect_detail(const char *text)
 {
@@ -40,10 +41,10 @@ TN_TEST(a_tensor_is_made_on_a_device_and_its_memory_is_given_back)
     assert_int_equal(tn_tensor_device(tensor).type, TN_DEVICE_CUDA);
     assert_int_equal(tn_tensor_device(tensor).id, 0);
     assert_non_null(tn_tensor_data(tensor));
-    gpu_await_used(2 * GRANULE);
+    gpu_await_used(domain, SLAB);
     TNT_AUDIT(domain);
     tn_tensor_unref(tensor);
-    gpu_await_used(0);
+    gpu_await_used(domain, 0);
     TNT_AUDIT(domain);
     tn_domain_close(domain);
     gpu_end();
@@ -305,6 +306,7 @@ TN_TEST(each_failing_call_of_the_driver_leaves_nothing)
     tn_tensor_unref(tensor);
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
         tensor = NULL;
+        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL)); /* so that it needs a slab */
         gpu_fake.fail_nth(functions[i], 1, CUDA_ERROR_UNKNOWN);
         int status = create(
             domain, (tn_tensor_options){.device = gpu_0, .flags = TN_TENSOR_ZEROED}, &tensor);

@@ -94,6 +94,7 @@ static void make_geometry(void)
                                .quota_limit_bytes = 1 << 20,
                                .page_bytes = 4096,
                                .class_count = TINY_PAYLOAD_CLASS + 1,
+                               .host_classes = TINY_PAYLOAD_CLASS + 1,
                                .total_blocks = 128};
     add_class(TINY_PAYLOAD_CLASS, block_bytes(), all_blocks(), 0, 0);
     add_class(1, MESSAGE_BYTES, spec.has_message, 64, all_blocks() * block_bytes());

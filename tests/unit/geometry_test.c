@@ -86,13 +86,24 @@ static void check_places(const struct tni_geometry *g)
         TN_CHECK(at[i] > at[i - 1] && at[i] % g->page_bytes == 0);
     for (uint32_t c = 1; c < g->class_count; c++) {
         const struct tni_class_geometry *class = &g->classes[c];
-        uint64_t bytes = tni_align_up(class->capacity, class->span) * class->size_bytes;
         bool is_last = c + 1 == g->class_count;
-        uint64_t end = is_last ? g->arena_bytes : g->classes[c + 1].arena_off;
         uint32_t next = is_last ? g->total_blocks : g->classes[c + 1].base;
-        TN_CHECK(class->arena_off % (2 * MIB) == 0 && class->arena_off + bytes <= end);
         TN_CHECK(class->base % 64 == 0 && class->base + class->capacity <= next);
+    }
+    for (uint32_t c = 1; c < g->host_classes; c++) {
+        const struct tni_class_geometry *class = &g->classes[c];
+        uint64_t bytes = tni_align_up(class->capacity, class->span) * class->size_bytes;
+        bool is_last = c + 1 == g->host_classes;
+        uint64_t end = is_last ? g->arena_bytes : g->classes[c + 1].arena_off;
+        TN_CHECK(class->arena_off % (2 * MIB) == 0 && class->arena_off + bytes <= end);
         TN_CHECK(class->span * class->size_bytes % g->page_bytes == 0);
+    }
+    for (uint32_t c = g->host_classes; c < g->class_count; c++) {
+        const struct tni_class_geometry *class = &g->classes[c];
+        TN_CHECK(class->usable >= 1 && class->usable <= class->span);
+        TN_CHECK(class->usable * class->size_bytes <= TNI_SLAB_BYTES);
+        TN_CHECK((class->span & (class->span - 1)) == 0 && class->capacity % class->span == 0);
+        TN_CHECK(class->cached == 0 && g->span_pages[c] == 0);
     }
     TN_CHECK(g->rows_off + (uint64_t)g->row_bytes * g->seats <= g->objects_off);
     TN_CHECK(g->total_blocks / 8 <= g->row_bytes);
@@ -116,10 +127,10 @@ TN_TEST(bytes_get_the_smallest_class_that_is_large_enough)
 {
     struct tni_geometry g;
     TN_CHECK_OK(tni_geometry_init(&usual, PAGE, &g));
-    for (uint32_t c = TNI_SMALL_CLASS; c < g.class_count; c++) {
+    for (uint32_t c = TNI_SMALL_CLASS; c < g.host_classes; c++) {
         assert_int_equal(tni_geometry_class(&g, g.classes[c].size_bytes, TNI_KIND_TENSOR), c);
         assert_int_equal(tni_geometry_class(&g, g.classes[c].size_bytes + 1, TNI_KIND_BYTES),
-                         c + 1 < g.class_count ? c + 1 : 0);
+                         c + 1 < g.host_classes ? c + 1 : 0);
     }
     for (uint32_t c = 1; c <= TNI_MESSAGE_CLASSES; c++) {
         assert_int_equal(tni_geometry_class(&g, g.classes[c].size_bytes, TNI_KIND_MESSAGE), c);
@@ -129,6 +140,13 @@ TN_TEST(bytes_get_the_smallest_class_that_is_large_enough)
     assert_int_equal(tni_geometry_class(&g, 0, TNI_KIND_TENSOR), TNI_SMALL_CLASS);
     assert_int_equal(tni_geometry_class(&g, UINT64_MAX, TNI_KIND_TENSOR), 0);
     assert_int_equal(tni_geometry_class(&g, UINT64_MAX, TNI_KIND_BACKING), TNI_BACKING_CLASS);
+    for (uint32_t c = g.host_classes; c < g.class_count; c++) {
+        assert_int_equal(tni_geometry_device_class(&g, g.classes[c].size_bytes), c);
+        assert_int_equal(tni_geometry_device_class(&g, g.classes[c].size_bytes + 1),
+                         c + 1 < g.class_count ? c + 1 : 0);
+    }
+    assert_int_equal(tni_geometry_device_class(&g, 0), g.host_classes);
+    assert_int_equal(tni_geometry_device_class(&g, UINT64_MAX), 0);
 }
 
 TN_TEST(a_number_that_names_no_block_is_detected)
@@ -149,7 +167,7 @@ TN_TEST(the_blocks_of_a_span_cover_its_pages_and_no_others)
 {
     struct tni_geometry g;
     TN_CHECK_OK(tni_geometry_init(&usual, PAGE, &g));
-    for (uint32_t c = 1; c < g.class_count; c++) {
+    for (uint32_t c = 1; c < g.host_classes; c++) {
         uint64_t pages = 0;
         if (g.classes[c].span == 1)
             continue;

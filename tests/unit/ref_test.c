@@ -300,8 +300,8 @@ TN_TEST(a_forked_child_holds_every_block_that_is_finished)
     tnt_wait_ok(tnt_fork(check_inherited, NULL));
     /* The child ended with its hold: the reaper's part. */
     assert_int_equal(count_of(finished), 2);
-    assert_int_equal(tni_ref_release_row(d, 1), 1);
-    assert_int_equal(tni_ref_release_row(d, 1), 0);
+    assert_int_equal(tni_ref_release_row(d, 1, false), 1);
+    assert_int_equal(tni_ref_release_row(d, 1, false), 0);
     expect_counted(finished, 0);
     tni_ref_finish(d, unfinished);
     tni_ref_release(d, finished);

@@ -51,7 +51,7 @@ TN_TEST(each_block_is_found_through_windows_where_it_is)
 {
     open_both(64 * MIB);
     const struct tni_geometry *g = &whole.geometry;
-    for (uint32_t c = 1; c < g->class_count; c++) {
+    for (uint32_t c = 1; c < g->host_classes; c++) {
         uint32_t step = g->classes[c].capacity / 61 + 1;
         for (uint32_t i = 0; i < g->classes[c].capacity; i += step)
             expect_same(tni_block_make(c, i));

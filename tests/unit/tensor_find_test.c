@@ -120,7 +120,7 @@ TN_TEST(addresses_that_are_no_storage_find_none)
     assert_finds_none(domain, s->arena - 1, 2);
     assert_finds_none(domain, s->arena + g->arena_bytes, 1);
     assert_finds_none(domain, s->arena + g->arena_bytes - 1, 1);
-    for (uint32_t c = 1; c < g->class_count; c++) {
+    for (uint32_t c = 1; c < g->host_classes; c++) {
         const uint8_t *first = s->arena + g->classes[c].arena_off;
         const uint8_t *end = first + g->classes[c].capacity * g->classes[c].size_bytes;
         assert_finds_none(domain, first, 1);

@@ -483,7 +483,7 @@ static int share_in_child(void *argument)
 static void assert_row_gives_all_back(tn_domain *domain)
 {
     uint32_t seat = 1;
-    uint64_t released = tni_ref_release_row(domain, seat);
+    uint64_t released = tni_ref_release_row(domain, seat, false);
     assert_int_equal(released, 1);
     for (uint32_t c = 1; c < domain->segment.geometry.class_count; c++)
         for (uint32_t i = 0; i < tni_frontier(&domain->segment, c); i++) {

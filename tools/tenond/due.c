@@ -46,6 +46,7 @@ static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
     remove_let_go(d, tni_os_now_ns());
     tni_alloc_trim_idle(d->domain);
+    tni_ref_trim_idle_slabs(d->domain);
     tenond_scan(t, d);
     tenond_poll_seats(d, true);
     d->expire_ns = now_ns; /* a process that exports a handle does not ring */

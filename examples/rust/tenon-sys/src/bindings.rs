@@ -18,14 +18,6 @@ pub type __uint64_t = ::std::os::raw::c_ulong;
 extern "C" {
     pub fn tn_version() -> *const ::std::os::raw::c_char;
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct tn_deadline {
-    pub ns: u64,
-}
-extern "C" {
-    pub fn tn_deadline_after(duration_ns: u64) -> tn_deadline;
-}
 pub const TN_ERR_INVALID: _bindgen_ty_1 = -1;
 pub const TN_ERR_TIMED_OUT: _bindgen_ty_1 = -2;
 pub const TN_ERR_UNSUPPORTED: _bindgen_ty_1 = -3;
@@ -41,6 +33,7 @@ pub const TN_ERR_NO_MEMORY: _bindgen_ty_1 = -40;
 pub const TN_ERR_FULL: _bindgen_ty_1 = -41;
 pub const TN_ERR_SYSTEM: _bindgen_ty_1 = -42;
 pub const TN_ERR_MANAGER: _bindgen_ty_1 = -43;
+pub const TN_ERR_DEVICE: _bindgen_ty_1 = -44;
 pub const TN_ERR_CORRUPT: _bindgen_ty_1 = -60;
 pub const TN_ERR_VERSION: _bindgen_ty_1 = -61;
 pub const TN_ERR_FORKED: _bindgen_ty_1 = -62;
@@ -80,13 +73,75 @@ pub type tn_interrupt_fn = ::std::option::Option<
 extern "C" {
     pub fn tn_interrupt_set(check: tn_interrupt_fn, context: *mut ::std::os::raw::c_void);
 }
+pub const TN_DEVICE_CPU: _bindgen_ty_2 = 1;
+pub const TN_DEVICE_CUDA: _bindgen_ty_2 = 2;
+pub const TN_DEVICE_ROCM: _bindgen_ty_2 = 10;
+pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_device {
+    pub type_: i32,
+    pub id: i32,
+}
+pub const TN_DEVICE_SHARES: _bindgen_ty_3 = 1;
+pub const TN_DEVICE_IS_PART: _bindgen_ty_3 = 2;
+pub const TN_DEVICE_INTEGRATED: _bindgen_ty_3 = 4;
+pub const TN_DEVICE_EXCLUSIVE: _bindgen_ty_3 = 8;
+pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_device_info {
+    pub struct_size: size_t,
+    pub device: tn_device,
+    pub flags: u32,
+    pub driver_version: i32,
+    pub memory_bytes: u64,
+    pub uuid: [u8; 16usize],
+    pub uuid_text: [::std::os::raw::c_char; 48usize],
+    pub name: [::std::os::raw::c_char; 64usize],
+}
+impl Default for tn_device_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_device_count(type_: i32) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_device_get_info(
+        device: tn_device,
+        ret_info: *mut tn_device_info,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_device_get_free(device: tn_device, ret_bytes: *mut u64) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_device_find(
+        text: *const ::std::os::raw::c_char,
+        ret_device: *mut tn_device,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_deadline {
+    pub ns: u64,
+}
+extern "C" {
+    pub fn tn_deadline_after(duration_ns: u64) -> tn_deadline;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_domain {
     _unused: [u8; 0],
 }
-pub const TN_DOMAIN_NO_MANAGER: _bindgen_ty_2 = 1;
-pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+pub const TN_DOMAIN_NO_MANAGER: _bindgen_ty_4 = 1;
+pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_domain_options {
@@ -99,10 +154,12 @@ pub struct tn_domain_options {
     pub tickets: u32,
     pub flags: u32,
     pub reserved: u32,
+    pub device_quota_bytes: u64,
+    pub device_slab_bytes: u64,
 }
-pub const TN_OPEN_EXISTING: _bindgen_ty_3 = 1;
-pub const TN_OPEN_NEW: _bindgen_ty_3 = 2;
-pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
+pub const TN_OPEN_EXISTING: _bindgen_ty_5 = 1;
+pub const TN_OPEN_NEW: _bindgen_ty_5 = 2;
+pub type _bindgen_ty_5 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_domain_open(
         name: *const ::std::os::raw::c_char,
@@ -124,8 +181,8 @@ extern "C" {
 extern "C" {
     pub fn tn_domain_close(domain: *mut tn_domain) -> *mut tn_domain;
 }
-pub const TN_NO_SEAT: _bindgen_ty_4 = 65535;
-pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
+pub const TN_NO_SEAT: _bindgen_ty_6 = 65535;
+pub type _bindgen_ty_6 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_domain_info {
@@ -138,6 +195,7 @@ pub struct tn_domain_info {
     pub quota_bytes: u64,
     pub quota_limit_bytes: u64,
     pub watermark_bytes: u64,
+    pub device_quota_bytes: u64,
 }
 impl Default for tn_domain_info {
     fn default() -> Self {
@@ -177,6 +235,12 @@ extern "C" {
     pub fn tn_domain_set_quota(domain: *mut tn_domain, quota_bytes: u64) -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_domain_set_device_quota(
+        domain: *mut tn_domain,
+        quota_bytes: u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_domain_poll_fd(
         domain: *mut tn_domain,
         ret_fd: *mut ::std::os::raw::c_int,
@@ -191,26 +255,26 @@ pub struct tn_tensor {
     _unused: [u8; 0],
 }
 pub type tn_dtype = u32;
-pub const TN_MAX_NDIM: _bindgen_ty_5 = 32;
-pub type _bindgen_ty_5 = ::std::os::raw::c_uint;
-pub const TN_INT8: _bindgen_ty_6 = 67584;
-pub const TN_INT16: _bindgen_ty_6 = 69632;
-pub const TN_INT32: _bindgen_ty_6 = 73728;
-pub const TN_INT64: _bindgen_ty_6 = 81920;
-pub const TN_UINT8: _bindgen_ty_6 = 67585;
-pub const TN_UINT16: _bindgen_ty_6 = 69633;
-pub const TN_UINT32: _bindgen_ty_6 = 73729;
-pub const TN_UINT64: _bindgen_ty_6 = 81921;
-pub const TN_FLOAT16: _bindgen_ty_6 = 69634;
-pub const TN_FLOAT32: _bindgen_ty_6 = 73730;
-pub const TN_FLOAT64: _bindgen_ty_6 = 81922;
-pub const TN_BFLOAT16: _bindgen_ty_6 = 69636;
-pub const TN_COMPLEX64: _bindgen_ty_6 = 81925;
-pub const TN_COMPLEX128: _bindgen_ty_6 = 98309;
-pub const TN_BOOL: _bindgen_ty_6 = 67590;
-pub const TN_FLOAT8_E4M3FN: _bindgen_ty_6 = 67594;
-pub const TN_FLOAT8_E5M2: _bindgen_ty_6 = 67596;
-pub type _bindgen_ty_6 = ::std::os::raw::c_uint;
+pub const TN_MAX_NDIM: _bindgen_ty_7 = 32;
+pub type _bindgen_ty_7 = ::std::os::raw::c_uint;
+pub const TN_INT8: _bindgen_ty_8 = 67584;
+pub const TN_INT16: _bindgen_ty_8 = 69632;
+pub const TN_INT32: _bindgen_ty_8 = 73728;
+pub const TN_INT64: _bindgen_ty_8 = 81920;
+pub const TN_UINT8: _bindgen_ty_8 = 67585;
+pub const TN_UINT16: _bindgen_ty_8 = 69633;
+pub const TN_UINT32: _bindgen_ty_8 = 73729;
+pub const TN_UINT64: _bindgen_ty_8 = 81921;
+pub const TN_FLOAT16: _bindgen_ty_8 = 69634;
+pub const TN_FLOAT32: _bindgen_ty_8 = 73730;
+pub const TN_FLOAT64: _bindgen_ty_8 = 81922;
+pub const TN_BFLOAT16: _bindgen_ty_8 = 69636;
+pub const TN_COMPLEX64: _bindgen_ty_8 = 81925;
+pub const TN_COMPLEX128: _bindgen_ty_8 = 98309;
+pub const TN_BOOL: _bindgen_ty_8 = 67590;
+pub const TN_FLOAT8_E4M3FN: _bindgen_ty_8 = 67594;
+pub const TN_FLOAT8_E5M2: _bindgen_ty_8 = 67596;
+pub type _bindgen_ty_8 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_dtype_name(
         dtype: tn_dtype,
@@ -227,9 +291,9 @@ extern "C" {
 extern "C" {
     pub fn tn_dtype_size(dtype: tn_dtype, ret_bytes: *mut size_t) -> ::std::os::raw::c_int;
 }
-pub const TN_TENSOR_WRITE_ONCE: _bindgen_ty_7 = 1;
-pub const TN_TENSOR_ZEROED: _bindgen_ty_7 = 2;
-pub type _bindgen_ty_7 = ::std::os::raw::c_uint;
+pub const TN_TENSOR_WRITE_ONCE: _bindgen_ty_9 = 1;
+pub const TN_TENSOR_ZEROED: _bindgen_ty_9 = 2;
+pub type _bindgen_ty_9 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_tensor_options {
@@ -239,6 +303,7 @@ pub struct tn_tensor_options {
     pub deadline: tn_deadline,
     pub source: *const ::std::os::raw::c_void,
     pub source_bytes: size_t,
+    pub device: tn_device,
 }
 impl Default for tn_tensor_options {
     fn default() -> Self {
@@ -331,6 +396,22 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_tensor_copy_on(
+        target: *mut tn_tensor,
+        source: *const tn_tensor,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_tensor_to(
+        domain: *mut tn_domain,
+        tensor: *const tn_tensor,
+        device: tn_device,
+        stream: *mut ::std::os::raw::c_void,
+        ret_tensor: *mut *mut tn_tensor,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_tensor_data(tensor: *const tn_tensor) -> *mut ::std::os::raw::c_void;
 }
 extern "C" {
@@ -341,6 +422,9 @@ extern "C" {
 }
 extern "C" {
     pub fn tn_tensor_shape(tensor: *const tn_tensor) -> *const i64;
+}
+extern "C" {
+    pub fn tn_tensor_device(tensor: *const tn_tensor) -> tn_device;
 }
 extern "C" {
     pub fn tn_tensor_count(tensor: *const tn_tensor) -> i64;
@@ -403,16 +487,16 @@ extern "C" {
         ret_tensor: *mut *mut tn_tensor,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_ATTRIBUTES_MAX_BYTES: _bindgen_ty_8 = 32768;
-pub type _bindgen_ty_8 = ::std::os::raw::c_uint;
-pub const TN_REQUIRES_GRAD: _bindgen_ty_9 = 1;
-pub const TN_STOP_GRADIENT: _bindgen_ty_9 = 2;
-pub const TN_PARAMETER: _bindgen_ty_9 = 4;
-pub const TN_BUFFER: _bindgen_ty_9 = 8;
-pub const TN_CONJUGATE: _bindgen_ty_9 = 16;
-pub const TN_NEGATIVE: _bindgen_ty_9 = 32;
-pub const TN_WAS_PINNED: _bindgen_ty_9 = 64;
-pub type _bindgen_ty_9 = ::std::os::raw::c_uint;
+pub const TN_ATTRIBUTES_MAX_BYTES: _bindgen_ty_10 = 32768;
+pub type _bindgen_ty_10 = ::std::os::raw::c_uint;
+pub const TN_REQUIRES_GRAD: _bindgen_ty_11 = 1;
+pub const TN_STOP_GRADIENT: _bindgen_ty_11 = 2;
+pub const TN_PARAMETER: _bindgen_ty_11 = 4;
+pub const TN_BUFFER: _bindgen_ty_11 = 8;
+pub const TN_CONJUGATE: _bindgen_ty_11 = 16;
+pub const TN_NEGATIVE: _bindgen_ty_11 = 32;
+pub const TN_WAS_PINNED: _bindgen_ty_11 = 64;
+pub type _bindgen_ty_11 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_set_flags(tensor: *mut tn_tensor, flags: u32) -> ::std::os::raw::c_int;
 }
@@ -440,8 +524,8 @@ extern "C" {
         axis: i32,
     ) -> *const ::std::os::raw::c_char;
 }
-pub const TN_LOD_MAX_LEVELS: _bindgen_ty_10 = 8;
-pub type _bindgen_ty_10 = ::std::os::raw::c_uint;
+pub const TN_LOD_MAX_LEVELS: _bindgen_ty_12 = 8;
+pub type _bindgen_ty_12 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_set_lod(
         tensor: *mut tn_tensor,
@@ -453,10 +537,10 @@ extern "C" {
 extern "C" {
     pub fn tn_tensor_lod(tensor: *const tn_tensor, level: u32, ret_count: *mut u32) -> *const u64;
 }
-pub const TN_QUANTIZER_NONE: _bindgen_ty_11 = 0;
-pub const TN_QUANTIZER_AFFINE: _bindgen_ty_11 = 1;
-pub const TN_QUANTIZER_AFFINE_CHANNEL: _bindgen_ty_11 = 2;
-pub type _bindgen_ty_11 = ::std::os::raw::c_uint;
+pub const TN_QUANTIZER_NONE: _bindgen_ty_13 = 0;
+pub const TN_QUANTIZER_AFFINE: _bindgen_ty_13 = 1;
+pub const TN_QUANTIZER_AFFINE_CHANNEL: _bindgen_ty_13 = 2;
+pub type _bindgen_ty_13 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_quantizer {
@@ -485,12 +569,12 @@ extern "C" {
 extern "C" {
     pub fn tn_tensor_quantizer(tensor: *const tn_tensor, ret_quantizer: *mut tn_quantizer) -> bool;
 }
-pub const TN_LAYOUT_STRIDED: _bindgen_ty_12 = 0;
-pub const TN_LAYOUT_COO: _bindgen_ty_12 = 1;
-pub const TN_LAYOUT_CSR: _bindgen_ty_12 = 2;
-pub type _bindgen_ty_12 = ::std::os::raw::c_uint;
-pub const TN_SPARSE_COALESCED: _bindgen_ty_13 = 1;
-pub type _bindgen_ty_13 = ::std::os::raw::c_uint;
+pub const TN_LAYOUT_STRIDED: _bindgen_ty_14 = 0;
+pub const TN_LAYOUT_COO: _bindgen_ty_14 = 1;
+pub const TN_LAYOUT_CSR: _bindgen_ty_14 = 2;
+pub type _bindgen_ty_14 = ::std::os::raw::c_uint;
+pub const TN_SPARSE_COALESCED: _bindgen_ty_15 = 1;
+pub type _bindgen_ty_15 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_sparse {
@@ -520,8 +604,8 @@ extern "C" {
         ret_sparse: *mut tn_sparse,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_METADATA_MAX_KEYS: _bindgen_ty_14 = 64;
-pub type _bindgen_ty_14 = ::std::os::raw::c_uint;
+pub const TN_METADATA_MAX_KEYS: _bindgen_ty_16 = 64;
+pub type _bindgen_ty_16 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_set_metadata(
         tensor: *mut tn_tensor,
@@ -558,8 +642,8 @@ extern "C" {
         source: *const tn_tensor,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_HANDLE_MAX_BYTES: _bindgen_ty_15 = 33408;
-pub type _bindgen_ty_15 = ::std::os::raw::c_uint;
+pub const TN_HANDLE_MAX_BYTES: _bindgen_ty_17 = 33408;
+pub type _bindgen_ty_17 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_handle_options {
@@ -568,8 +652,8 @@ pub struct tn_handle_options {
     pub flags: u32,
     pub lifetime_ns: u64,
 }
-pub const TN_HANDLE_WITH_ISSUER: _bindgen_ty_16 = 1;
-pub type _bindgen_ty_16 = ::std::os::raw::c_uint;
+pub const TN_HANDLE_WITH_ISSUER: _bindgen_ty_18 = 1;
+pub type _bindgen_ty_18 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_handle_export(
         tensor: *mut tn_tensor,
@@ -599,8 +683,8 @@ extern "C" {
 pub struct tn_process {
     _unused: [u8; 0],
 }
-pub const TN_PROCESS_DETACHED: _bindgen_ty_17 = 1;
-pub type _bindgen_ty_17 = ::std::os::raw::c_uint;
+pub const TN_PROCESS_DETACHED: _bindgen_ty_19 = 1;
+pub type _bindgen_ty_19 = ::std::os::raw::c_uint;
 pub type tn_process_fn = ::std::option::Option<
     unsafe extern "C" fn(
         domain: *mut tn_domain,
@@ -674,8 +758,8 @@ extern "C" {
 pub struct tn_forkserver {
     _unused: [u8; 0],
 }
-pub const TN_FORKSERVER_MAX_BYTES: _bindgen_ty_18 = 65536;
-pub type _bindgen_ty_18 = ::std::os::raw::c_uint;
+pub const TN_FORKSERVER_MAX_BYTES: _bindgen_ty_20 = 65536;
+pub type _bindgen_ty_20 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_forkserver_start(
         domain: *mut tn_domain,
@@ -746,13 +830,13 @@ extern "C" {
 pub struct tn_object {
     _unused: [u8; 0],
 }
-pub const TN_OBJECT_QUEUE: _bindgen_ty_19 = 1;
-pub const TN_OBJECT_EVENT: _bindgen_ty_19 = 2;
-pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_19 = 3;
-pub const TN_OBJECT_LOCK: _bindgen_ty_19 = 4;
-pub const TN_OBJECT_CONDITION: _bindgen_ty_19 = 5;
-pub const TN_OBJECT_BARRIER: _bindgen_ty_19 = 6;
-pub type _bindgen_ty_19 = ::std::os::raw::c_uint;
+pub const TN_OBJECT_QUEUE: _bindgen_ty_21 = 1;
+pub const TN_OBJECT_EVENT: _bindgen_ty_21 = 2;
+pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_21 = 3;
+pub const TN_OBJECT_LOCK: _bindgen_ty_21 = 4;
+pub const TN_OBJECT_CONDITION: _bindgen_ty_21 = 5;
+pub const TN_OBJECT_BARRIER: _bindgen_ty_21 = 6;
+pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_object_id(object: *const tn_object) -> u64;
 }
@@ -778,13 +862,13 @@ extern "C" {
     pub fn tn_object_close(object: *mut tn_object) -> *mut tn_object;
 }
 pub type tn_queue = tn_object;
-pub const TN_QUEUE_REDELIVER: _bindgen_ty_20 = 0;
-pub const TN_QUEUE_DROP: _bindgen_ty_20 = 1;
-pub const TN_QUEUE_LEASE: _bindgen_ty_20 = 2;
-pub type _bindgen_ty_20 = ::std::os::raw::c_uint;
-pub const TN_PRODUCER: _bindgen_ty_21 = 1;
-pub const TN_CONSUMER: _bindgen_ty_21 = 2;
-pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
+pub const TN_QUEUE_REDELIVER: _bindgen_ty_22 = 0;
+pub const TN_QUEUE_DROP: _bindgen_ty_22 = 1;
+pub const TN_QUEUE_LEASE: _bindgen_ty_22 = 2;
+pub type _bindgen_ty_22 = ::std::os::raw::c_uint;
+pub const TN_PRODUCER: _bindgen_ty_23 = 1;
+pub const TN_CONSUMER: _bindgen_ty_23 = 2;
+pub type _bindgen_ty_23 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_queue_options {
@@ -816,10 +900,10 @@ impl Default for tn_message {
         }
     }
 }
-pub const TN_MESSAGE_MAX_TENSORS: _bindgen_ty_22 = 1000000;
-pub type _bindgen_ty_22 = ::std::os::raw::c_uint;
-pub const TN_PUSH_MOVE: _bindgen_ty_23 = 1;
-pub type _bindgen_ty_23 = ::std::os::raw::c_uint;
+pub const TN_MESSAGE_MAX_TENSORS: _bindgen_ty_24 = 1000000;
+pub type _bindgen_ty_24 = ::std::os::raw::c_uint;
+pub const TN_PUSH_MOVE: _bindgen_ty_25 = 1;
+pub type _bindgen_ty_25 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_queue_open(
         domain: *mut tn_domain,
@@ -931,10 +1015,10 @@ extern "C" {
 pub struct tn_pool {
     _unused: [u8; 0],
 }
-pub const TN_START_FORK: _bindgen_ty_24 = 0;
-pub const TN_START_SPAWN: _bindgen_ty_24 = 1;
-pub const TN_START_FORKSERVER: _bindgen_ty_24 = 2;
-pub type _bindgen_ty_24 = ::std::os::raw::c_uint;
+pub const TN_START_FORK: _bindgen_ty_26 = 0;
+pub const TN_START_SPAWN: _bindgen_ty_26 = 1;
+pub const TN_START_FORKSERVER: _bindgen_ty_26 = 2;
+pub type _bindgen_ty_26 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_pool_job {
@@ -954,8 +1038,8 @@ impl Default for tn_pool_job {
         }
     }
 }
-pub const TN_POOL_ROOM_BYTES: _bindgen_ty_25 = 4096;
-pub type _bindgen_ty_25 = ::std::os::raw::c_uint;
+pub const TN_POOL_ROOM_BYTES: _bindgen_ty_27 = 4096;
+pub type _bindgen_ty_27 = ::std::os::raw::c_uint;
 pub type tn_pool_fn = ::std::option::Option<
     unsafe extern "C" fn(
         domain: *mut tn_domain,
@@ -1029,8 +1113,8 @@ impl Default for tn_pool_result {
 extern "C" {
     pub fn tn_pool_result_fini(result: *mut tn_pool_result);
 }
-pub const TN_POOL_ANY_JOB: _bindgen_ty_26 = 0;
-pub type _bindgen_ty_26 = ::std::os::raw::c_uint;
+pub const TN_POOL_ANY_JOB: _bindgen_ty_28 = 0;
+pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_pool_fetch(
         pool: *mut tn_pool,
@@ -1097,13 +1181,13 @@ pub struct tn_graph {
 pub struct tn_kind {
     _unused: [u8; 0],
 }
-pub const TN_ORDER_AUTO: _bindgen_ty_27 = 0;
-pub const TN_ORDER_DEPTH: _bindgen_ty_27 = 1;
-pub const TN_ORDER_RANK: _bindgen_ty_27 = 2;
-pub type _bindgen_ty_27 = ::std::os::raw::c_uint;
-pub const TN_SCHED_VIRTUAL: _bindgen_ty_28 = 1;
-pub const TN_SCHED_TRACE: _bindgen_ty_28 = 2;
-pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
+pub const TN_ORDER_AUTO: _bindgen_ty_29 = 0;
+pub const TN_ORDER_DEPTH: _bindgen_ty_29 = 1;
+pub const TN_ORDER_RANK: _bindgen_ty_29 = 2;
+pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
+pub const TN_SCHED_VIRTUAL: _bindgen_ty_30 = 1;
+pub const TN_SCHED_TRACE: _bindgen_ty_30 = 2;
+pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_event {
@@ -1207,11 +1291,11 @@ extern "C" {
         fd: ::std::os::raw::c_int,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_TASK_DONE: _bindgen_ty_29 = 0;
-pub const TN_TASK_PENDING: _bindgen_ty_29 = 1;
-pub const TN_TASK_RETRY: _bindgen_ty_29 = 2;
-pub const TN_TASK_OOM: _bindgen_ty_29 = 3;
-pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
+pub const TN_TASK_DONE: _bindgen_ty_31 = 0;
+pub const TN_TASK_PENDING: _bindgen_ty_31 = 1;
+pub const TN_TASK_RETRY: _bindgen_ty_31 = 2;
+pub const TN_TASK_OOM: _bindgen_ty_31 = 3;
+pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_memory {
@@ -1272,8 +1356,8 @@ impl Default for tn_variant {
         }
     }
 }
-pub const TN_VARIANTS: _bindgen_ty_30 = 4;
-pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
+pub const TN_VARIANTS: _bindgen_ty_32 = 4;
+pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_kind_options {
@@ -1297,8 +1381,8 @@ impl Default for tn_kind_options {
         }
     }
 }
-pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_31 = 1;
-pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
+pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_33 = 1;
+pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_kind_create(
         sched: *mut tn_sched,
@@ -1321,9 +1405,9 @@ pub type tn_data_copy_fn = ::std::option::Option<
 pub type tn_data_drop_fn = ::std::option::Option<
     unsafe extern "C" fn(context: *mut ::std::os::raw::c_void, memory: *const tn_memory),
 >;
-pub const TN_DATA_ON_HOST: _bindgen_ty_32 = 1;
-pub const TN_DATA_TEMPORARY: _bindgen_ty_32 = 2;
-pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_DATA_ON_HOST: _bindgen_ty_34 = 1;
+pub const TN_DATA_TEMPORARY: _bindgen_ty_34 = 2;
+pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_data_options {
@@ -1410,9 +1494,9 @@ impl Default for tn_access {
         }
     }
 }
-pub const TN_READ: _bindgen_ty_33 = 1;
-pub const TN_WRITE: _bindgen_ty_33 = 2;
-pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
+pub const TN_READ: _bindgen_ty_35 = 1;
+pub const TN_WRITE: _bindgen_ty_35 = 2;
+pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_list {
@@ -1831,11 +1915,12 @@ extern "C" {
         context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STRATEGY_DEFAULT: _bindgen_ty_34 = 0;
-pub const TN_STRATEGY_ARENA: _bindgen_ty_34 = 1;
-pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_34 = 2;
-pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_34 = 3;
-pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
+pub const TN_STRATEGY_DEFAULT: _bindgen_ty_36 = 0;
+pub const TN_STRATEGY_ARENA: _bindgen_ty_36 = 1;
+pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_36 = 2;
+pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_36 = 3;
+pub const TN_STRATEGY_CUDA_VMM: _bindgen_ty_36 = 16;
+pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
 }
@@ -1885,9 +1970,9 @@ extern "C" {
 extern "C" {
     pub fn tn_arena_close(arena: *mut tn_arena) -> *mut tn_arena;
 }
-pub const TN_STORAGE_VERSION: _bindgen_ty_35 = 1;
-pub const TN_STORAGE_HOLDERS: _bindgen_ty_35 = 64;
-pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
+pub const TN_STORAGE_VERSION: _bindgen_ty_37 = 1;
+pub const TN_STORAGE_HOLDERS: _bindgen_ty_37 = 64;
+pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_storage_header {
@@ -1925,8 +2010,8 @@ impl Default for tn_storage_header {
         }
     }
 }
-pub const TN_SEND_READ_ONLY: _bindgen_ty_36 = 1;
-pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
+pub const TN_SEND_READ_ONLY: _bindgen_ty_38 = 1;
+pub type _bindgen_ty_38 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_send(
         tensor: *mut tn_tensor,
@@ -2007,8 +2092,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_37 = 1;
-pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_39 = 1;
+pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,

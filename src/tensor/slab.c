@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slab: memory of a device for tensors. A tensor gets a block of a slab: alloc/slab.c. If no
+ * slab has a free block, this process makes one. A tensor that is large, or that only its maker
+ * may write, has an object of its own instead, as memory outside of the arena has.
+ */
+#include "tensor/build.h"
+
+enum { MOST_SLABS = 8 }; /* how often a call makes one: others may use its blocks up */
+
+struct slab_wish {
+    struct tni_retry wish;
+    const struct tni_block_about *about;
+    struct tni_backing_about slab;
+    uint32_t class_id;
+    tni_block block;
+};
+
+/* ---- a slab ------------------------------------------------------------------------------ */
+
+/* Make a slab, and let it be cut into blocks. @return as tni_backing_create() */
+static int add_slab(struct tn_domain *d, struct tni_thread *thread, struct slab_wish *w)
+{
+    const struct tni_block_about about = {
+        .kind = TNI_KIND_BACKING, .is_unfinished = true, .dtype = TN_UINT8};
+    struct tni_mapping *mapping;
+    tni_block slab;
+    int status = tni_ref_alloc_with(d, thread, sizeof(struct tni_backing), &about, &slab);
+    if (status != 0)
+        return status;
+    status = tni_backing_create(d, thread, slab, &w->slab, &mapping);
+    w->wish.lacks_other = status == TN_ERR_FULL; /* descriptors ran out, not memory */
+    if (status != 0) {
+        tni_ref_release_unused(d, thread, slab);
+        return status;
+    }
+    TNI_KILL_POINT("slab_made");
+    status = tni_ref_add_slab(d, thread, slab, w->class_id);
+    tni_backing_unmap(d, mapping); /* it stays mapped: backing/device.c, I9 */
+    if (status != 0)
+        tni_ref_release_with(d, thread, slab);
+    return status;
+}
+
+/* Make a slab. If the device or its quota has no room, end slabs of which no block is used. */
+static int add_slab_somehow(struct tn_domain *d, struct tni_thread *thread, struct slab_wish *w)
+{
+    int status = add_slab(d, thread, w);
+    if ((status != TN_ERR_NO_MEMORY && status != TNI_ALLOC_AGAIN) ||
+        tni_ref_trim_slabs(d, thread, w->about->device, w->slab.object_bytes) == 0)
+        return status;
+    tni_backing_sweep_slabs(d);
+    return add_slab(d, thread, w);
+}
+
+/* Take a block. After a failure the call has none. */
+static int attempt_slab(struct tn_domain *d, struct tni_retry *wish)
+{
+    struct slab_wish *w = (struct slab_wish *)wish;
+    int status = TNI_ALLOC_NO_SLAB;
+    tni_backing_sweep_slabs(d);
+    if (tni_backing_part(d)->depot != NULL)
+        tni_backing_part(d)->depot->catch_up(d);
+    struct tni_thread *thread = tni_thread_enter(d);
+    for (uint32_t made = 0; status == TNI_ALLOC_NO_SLAB && made < MOST_SLABS; made++) {
+        status = tni_ref_alloc_with(d, thread, wish->bytes, w->about, &w->block);
+        if (status == TNI_ALLOC_NO_SLAB && (status = add_slab_somehow(d, thread, w)) == 0)
+            status = TNI_ALLOC_NO_SLAB;
+    }
+    tni_thread_leave(thread);
+    return status == TNI_ALLOC_NO_SLAB ? TNI_ALLOC_AGAIN : status;
+}
+
+/*
+ * Wait until no work of a dead process is left that could write the blocks of a slab: its
+ * process has ended (reaper), and the device has done work of this process since.
+ */
+static int settle(const struct tn_domain *d, const struct tni_mapping *m)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
+    tni_block slab = tni_block_make(TNI_BACKING_CLASS, m->index);
+    struct tni_backing *b = tni_payload_at(&d->segment, slab);
+    uint64_t dirtied = atomic_load(&b->dirtied), settled = atomic_load(&b->settled);
+    if (TNI_LIKELY(settled == dirtied))
+        return 0;
+    int status = kind->settle(kind, m->memory.device.id);
+    if (status == 0)
+        atomic_compare_exchange_strong(&b->settled, &settled, dirtied);
+    return status;
+}
+
+int tni_slab_map(struct tn_domain *d, tni_block block, struct tni_mapping **ret_mapping)
+{
+    const struct tni_segment *s = &d->segment;
+    tni_block first = tni_block_leader(&s->geometry, block), slab = tni_slab_of(s, block);
+    uint64_t end = (uint64_t)(block.id - first.id + 1) * tni_block_bytes(&s->geometry, block);
+    tni_backing_sweep_slabs(d);
+    if (slab.id == 0)
+        return tni_fail(TN_ERR_CORRUPT, "block %08x of a device is in no slab", block.id);
+    int status = tni_backing_map(d, slab, tni_ref_generation(d, slab), ret_mapping);
+    if (status == 0 && (!(*ret_mapping)->is_slab || end > (*ret_mapping)->data_bytes)) {
+        tni_backing_unmap(d, *ret_mapping);
+        status =
+            tni_fail(TN_ERR_CORRUPT, "block %08x of a device is beyond its slab", block.id);
+    }
+    if (status == 0)
+        atomic_store_explicit(&(*ret_mapping)->first, first.id, memory_order_relaxed);
+    return status;
+}
+
+/* ---- a tensor's memory ------------------------------------------------------------------- */
+
+static int new_on_slab(struct tn_domain *d, struct slab_wish *w,
+                       struct tni_on_device *ret_memory)
+{
+    int status = attempt_slab(d, &w->wish);
+    if (tni_ref_is_short(status)) {
+        w->wish.can_fit = tni_backing_can_fit(d, &w->slab);
+        status = tni_ref_retry(d, &w->wish, status);
+    }
+    if (status != 0)
+        return status;
+    ret_memory->block = w->block;
+    ret_memory->is_on_slab = true;
+    status = tni_slab_map(d, w->block, &ret_memory->mapping);
+    if (status == 0 && (status = settle(d, ret_memory->mapping)) != 0)
+        tni_backing_unmap(d, ret_memory->mapping);
+    if (status != 0)
+        tni_ref_release(d, w->block);
+    return status;
+}
+
+/* The bytes of a new slab for a class, of which each block is whole. */
+static uint64_t slab_bytes(const struct tn_domain *d, uint32_t class_id)
+{
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
+    uint64_t most = atomic_load(&d->segment.header->device_slab_bytes);
+    uint64_t blocks =
+        TNI_MIN(TNI_MIN(most, (uint64_t)TNI_SLAB_BYTES) / c->size_bytes, (uint64_t)c->usable);
+    return TNI_MAX(blocks, 1) * c->size_bytes;
+}
+
+int tni_on_device_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
+                      const tn_tensor_options *options, struct tni_on_device *ret_memory)
+{
+    uint32_t class_id = tni_geometry_device_class(&d->segment.geometry, size_bytes);
+    struct tni_device_name device = {.type = options->device.type};
+    struct tni_block_about about = tni_tensor_about(t);
+    struct slab_wish w = {.wish = {.attempt = attempt_slab,
+                                   .bytes = size_bytes,
+                                   .deadline_ns = options->deadline.ns},
+                          .about = &about,
+                          .class_id = class_id};
+    bool lacks_other;
+    int status = tni_process_check(d);
+    if (status == 0 && class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0) {
+        w.slab = (struct tni_backing_about){.strategy = TN_STRATEGY_CUDA_VMM,
+                                            .flags = TNI_BACKING_SLAB,
+                                            .device = options->device,
+                                            .data_bytes = slab_bytes(d, class_id)};
+        if ((status = tni_backing_prepare(d, &w.slab)) != 0)
+            return status;
+        memcpy(device.uuid, w.slab.uuid, sizeof device.uuid);
+        about.device = &device;
+        about.is_unfinished = true;
+        w.wish.deadline_ns = 0;
+        status = new_on_slab(d, &w, ret_memory);
+        if (status != TN_ERR_NO_MEMORY)
+            return status;
+        status = 0; /* there is no room for a slab, but perhaps for this tensor */
+    }
+    *ret_memory = (struct tni_on_device){.is_on_slab = false};
+    return status != 0 ? status
+                       : tni_backed_new(d, t, size_bytes, options, &ret_memory->block,
+                                        &ret_memory->mapping, &lacks_other);
+}
+
+void tni_storage_set_on_device(struct tni_storage *s, struct tn_domain *d,
+                               const struct tni_on_device *memory, uint64_t size_bytes)
+{
+    if (memory->is_on_slab)
+        tni_storage_set_on_slab(s, d, memory->block, memory->mapping, size_bytes);
+    else
+        tni_storage_set_mapped(s, d, memory->block, memory->mapping);
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slabs: memory of a device that is cut into blocks, and the blocks of processes that died. */
+#include "gpu/gpu.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ref/ref.h"
+
+enum { SLAB = 64 << 20, GRANULE = 2 << 20, SMALL = 4096 };
+
+static tn_domain *domain;
+static tn_queue *queue;
+static struct tnt_signal ready;
+
+static void begin_with(const struct fake_options *fake, const tn_domain_options *options)
+{
+    const tn_queue_options many = {.struct_size = sizeof many, .capacity = 16384};
+    gpu_begin(fake);
+    domain = tnt_domain(options);
+    TN_CHECK_OK(tn_queue_open(domain, NULL, &many, 0, &queue));
+    ready = tnt_signal_open();
+}
+
+static void begin(void) { begin_with(NULL, NULL); }
+
+/* tenond may be recounting what a death left: the caller retries then. */
+static void reap_all(void)
+{
+    uint64_t until_ns = tnt_until_ns(10000);
+    int status;
+    while ((status = tn_domain_reap(domain, NULL)) == TN_ERR_TIMED_OUT &&
+           tni_os_now_ns() < until_ns)
+        tni_os_yield();
+    TN_CHECK_OK(status);
+}
+
+static void end(void)
+{
+    tn_object_close(queue);
+    reap_all();
+    TNT_AUDIT(domain);
+    gpu_await_used(domain, 0);
+    tn_domain_close(domain);
+    tnt_signal_close(&ready);
+    gpu_end();
+}
+
+static tn_tensor *make(int64_t bytes)
+{
+    tn_tensor *tensor;
+    const tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_0};
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){bytes}, &options, &tensor));
+    return tensor;
+}
+
+static uint64_t calls(const char *function)
+{
+    return gpu_is_real() ? 0 : gpu_fake.calls(function);
+}
+
+/* ---- many tensors ------------------------------------------------------------------------ */
+
+TN_TEST(tensors_of_one_size_share_a_slab_and_do_not_overlap)
+{
+    enum { COUNT = 1000 };
+    static tn_tensor *tensors[COUNT];
+    begin();
+    for (int i = 0; i < COUNT; i++)
+        tensors[i] = gpu_tensor(domain, 3000, (uint8_t)i);
+    if (!gpu_is_real())
+        assert_int_equal(gpu_used(), SLAB);
+    for (int i = 0; i < COUNT; i += 37)
+        gpu_expect(domain, tensors[i], (uint8_t)i);
+    for (int i = 0; i < COUNT; i++)
+        tn_tensor_unref(tensors[i]);
+    end();
+}
+
+TN_TEST(each_size_up_to_half_a_slab_is_cut_from_one)
+{
+    static const int64_t sizes[] = {0,       1,       512,     513,      100000,
+                                    1 << 20, 3 << 19, 5 << 20, 24 << 20, 32 << 20};
+    begin();
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        tn_tensor *one = gpu_tensor(domain, sizes[i], 7),
+                  *two = gpu_tensor(domain, sizes[i], 8);
+        if (sizes[i] > 0 && !gpu_is_real()) { /* a copy of the last byte is not refused */
+            assert_ptr_not_equal(tn_tensor_data(one), tn_tensor_data(two));
+            gpu_expect(domain, one, 7);
+            gpu_expect(domain, two, 8);
+        }
+        tn_tensor_unref(one);
+        tn_tensor_unref(two);
+        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    }
+    end();
+}
+
+TN_TEST(a_tensor_larger_than_half_a_slab_has_memory_of_its_own)
+{
+    begin();
+    tn_tensor *tensor = make((32 << 20) + 1);
+    if (!gpu_is_real())
+        assert_int_equal(gpu_used(), (32 << 20) + GRANULE);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+enum { MANY = 10000 };
+
+static int consume_many(void *unused)
+{
+    (void)unused;
+    uint64_t imports = 0, all = 0;
+    for (int i = 0; i < MANY; i++) {
+        tn_tensor *tensor;
+        TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(20000), &tensor));
+        if (i == 0) {
+            imports = calls("cuMemImportFromShareableHandle");
+            all = calls(NULL);
+        }
+        tn_tensor_unref(tensor);
+    }
+    assert_int_equal(calls("cuMemImportFromShareableHandle"), imports);
+    assert_int_equal(calls(NULL), all); /* no call of the driver for a message */
+    if (!gpu_is_real())
+        assert_int_equal(imports, 1);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(ten_thousand_tensors_cross_with_one_import)
+{
+    begin();
+    pid_t pid = tnt_fork(consume_many, NULL);
+    tn_tensor *first = make(SMALL);
+    uint64_t all = calls(NULL);
+    unsigned fds = tnt_descriptor_count();
+    for (int i = 0; i < MANY; i++) {
+        tn_tensor *tensor = make(SMALL);
+        TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, tnt_deadline(20000)));
+        tn_tensor_unref(tensor);
+    }
+    assert_int_equal(calls("cuMemCreate"), gpu_is_real() ? 0 : 1);
+    assert_int_equal(tnt_descriptor_count(), fds);
+    tnt_note("%llu calls of the driver for %d tensors of the producer",
+             (unsigned long long)(calls(NULL) - all), MANY);
+    tnt_wait_ok(pid);
+    tn_tensor_unref(first);
+    end();
+}
+
+/* ---- room -------------------------------------------------------------------------------- */
+
+TN_TEST(a_slab_without_tensors_is_given_back)
+{
+    begin();
+    tn_tensor *one = make(SMALL), *two = make(SMALL);
+    uint64_t freed;
+    tn_tensor_unref(one);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, &freed)); /* `two` keeps the slab */
+    if (!gpu_is_real())
+        assert_int_equal(gpu_used(), SLAB);
+    tn_tensor_unref(two);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, &freed));
+    assert_true(freed >= SLAB);
+    gpu_await_used(NULL, 0);
+    tn_tensor_unref(make(SMALL)); /* and another one takes its place */
+    end();
+}
+
+TN_TEST(slabs_are_given_back_to_tensors_of_other_sizes)
+{
+    gpu_need_fake();
+    begin_with(&(struct fake_options){.memory_bytes = SLAB + GRANULE}, NULL);
+    for (int64_t bytes = 512; bytes <= 32 << 20; bytes *= 2)
+        tn_tensor_unref(make(bytes));
+    tn_tensor_unref(make(SLAB));
+    end();
+}
+
+TN_TEST(a_tensor_gets_what_is_left_if_no_slab_fits)
+{
+    gpu_need_fake();
+    begin_with(&(struct fake_options){.memory_bytes = 5 * GRANULE}, NULL);
+    tn_tensor *one = gpu_tensor(domain, SMALL, 1), *two = gpu_tensor(domain, SMALL, 2);
+    assert_int_equal(gpu_used(), 2 * GRANULE);
+    gpu_expect(domain, one, 1);
+    gpu_expect(domain, two, 2);
+    tn_tensor_unref(one);
+    tn_tensor_unref(two);
+    end();
+}
+
+TN_TEST(a_domain_may_have_smaller_slabs)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .device_slab_bytes = 2 * GRANULE};
+    enum { COUNT = 3000 };
+    static tn_tensor *tensors[COUNT];
+    begin_with(NULL, &options);
+    for (int i = 0; i < COUNT; i++)
+        tensors[i] = make(SMALL);
+    if (!gpu_is_real())
+        assert_int_equal(gpu_used(), 3 * 2 * GRANULE); /* 1024 tensors in each */
+    for (int i = 0; i < COUNT; i++)
+        tn_tensor_unref(tensors[i]);
+    end();
+    const tn_domain_options large = {.struct_size = sizeof large,
+                                     .device_slab_bytes = SLAB + GRANULE};
+    tn_domain *other;
+    assert_int_equal(tn_domain_open(NULL, &large, 0, &other), TN_ERR_INVALID);
+}
+
+TN_TEST(the_quota_of_devices_counts_slabs_whole)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .device_quota_bytes = SLAB + GRANULE};
+    tn_tensor *large = NULL;
+    begin_with(NULL, &options);
+    tn_tensor *tensor = make(SMALL), *other = make(32768); /* no second slab fits */
+    const tn_tensor_options on_device = {.struct_size = sizeof on_device, .device = gpu_0};
+    assert_int_equal(
+        tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){SLAB}, &on_device, &large),
+        TN_ERR_NO_MEMORY);
+    tn_tensor_unref(other);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+TN_TEST(slabs_that_rest_are_given_back_by_a_scan)
+{
+    begin();
+    tn_tensor *kept = make(SMALL);
+    tn_tensor_unref(make(1 << 20));
+    for (int i = 0; i < 2; i++) { /* one scan to see them, one to end them */
+        atomic_store(&tni_ref_part(domain)->rested_ns, 0);
+        tni_ref_trim_idle_slabs(domain);
+    }
+    tni_backing_sweep_slabs(domain);
+    if (!gpu_is_real())
+        gpu_await_used(NULL, SLAB);
+    tn_tensor_unref(kept);
+    end();
+}
+
+static int hold_a_mapping(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    tn_tensor_unref(tensor); /* the slab stays mapped here */
+    tnt_signal(&ready);
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    gpu_await_used(NULL, SLAB); /* its slab is another one, and the former one is unmapped */
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_process_unmaps_slabs_that_others_have_ended)
+{
+    begin();
+    pid_t pid = tnt_fork(hold_a_mapping, NULL);
+    tn_tensor *tensor = make(SMALL);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
+    tn_tensor_unref(tensor);
+    tnt_await(&ready);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    tensor = make(1 << 20);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
+    tnt_wait_ok(pid);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+/* ---- the dead ---------------------------------------------------------------------------- */
+
+static int compute_and_die(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = make(SMALL);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
+    gpu_hold();
+    gpu_kernel_fill(tensor, 0xee); /* the device has not done it when the process ends */
+    tnt_signal(&ready);
+    pause();
+    return 1;
+}
+
+/*
+ * The block of a dead process goes to another tensor. The fake lets the kernel of the dead
+ * write at the end of the first call that waits for the device, and finds a race if the block
+ * was written before.
+ */
+TN_TEST(a_block_of_the_dead_is_used_again_after_their_work)
+{
+    gpu_need_fake();
+    begin();
+    pid_t pid = tnt_fork(compute_and_die, NULL);
+    tnt_await(&ready);
+    tnt_kill(pid);
+    tn_tensor *tensor;
+    reap_all();
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
+    tn_tensor_unref(tensor); /* the last reference: the block is free */
+    tensor = gpu_tensor(domain, SMALL, 0x11);
+    gpu_expect(domain, tensor, 0x11);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+static int hold_and_execute(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = make(SMALL);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
+    tnt_signal(&ready);
+    execl("/bin/sleep", "sleep", "600", (char *)NULL);
+    return 1;
+}
+
+/* Whether a span names a slab. */
+static bool has_slab(void)
+{
+    const struct tni_segment *s = &domain->segment;
+    for (uint32_t c = s->geometry.host_classes; c < s->geometry.class_count; c++)
+        for (uint32_t i = 0; i < tni_frontier(s, c); i += s->geometry.classes[c].span)
+            if (tni_slab_of(s, tni_block_make(c, i)).id != 0)
+                return true;
+    return false;
+}
+
+TN_TEST(a_process_that_executes_a_program_gives_its_blocks_back)
+{
+    begin();
+    pid_t pid = tnt_fork(hold_and_execute, NULL);
+    tnt_await(&ready);
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    tn_tensor_unref(tensor);
+    uint64_t until_ns = tnt_until_ns(10000);
+    while (has_slab() && tni_os_now_ns() < until_ns) { /* while it sleeps */
+        reap_all();
+        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    }
+    assert_false(has_slab());
+    tnt_kill(pid); /* the fake does not see that it executed another program */
+    end();
+}
+
+static int make_and_trim(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = make(SMALL);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
+    tn_tensor_unref(tensor);
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
+    tn_tensor_unref(tensor);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    tn_domain_close(domain);
+    return 0;
+}
+
+static void die_at(const char *point)
+{
+    begin();
+    assert_true(tnt_kill_at(point, 1, make_and_trim, NULL));
+    uint64_t begun_ns = tni_os_now_ns();
+    reap_all();
+    tnt_note("reclaimed in %llu ms",
+             (unsigned long long)(tni_os_now_ns() - begun_ns) / 1000000);
+    TNT_AUDIT(domain);
+    tnt_wait_ok(tnt_fork(make_and_trim, NULL)); /* what is left serves the next process */
+    end();
+}
+
+TN_TEST(a_death_after_a_slab_was_made_leaves_nothing) { die_at("slab_made"); }
+TN_TEST(a_death_after_a_slab_was_recorded_leaves_a_slab) { die_at("slab_recorded"); }
+TN_TEST(a_death_after_a_slab_was_published_leaves_a_slab) { die_at("slab_published"); }
+TN_TEST(a_death_with_a_whole_span_leaves_a_slab) { die_at("slab_span_taken"); }
+TN_TEST(a_death_after_a_slab_lost_its_span_leaves_nothing) { die_at("slab_unrecorded"); }
+
+static int reap(void *unused)
+{
+    (void)unused;
+    reap_all();
+    return 0;
+}
+
+TN_TEST(a_death_of_the_reaper_leaves_a_slab_that_is_waited_for)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    gpu_need_fake();
+    begin_with(NULL, &options);
+    pid_t pid = tnt_fork(compute_and_die, NULL);
+    tnt_await(&ready);
+    tnt_kill(pid);
+    assert_true(tnt_kill_at("slab_dirtied", 1, reap, NULL));
+    reap_all();
+    end();
+}
+
+/* ---- damage ------------------------------------------------------------------------------ */
+
+static int pop_damaged(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor;
+    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor), TN_ERR_CORRUPT);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_wrong_number_of_a_slab_is_an_error_and_no_more)
+{
+    begin();
+    pid_t pid = tnt_fork(pop_damaged, NULL);
+    tn_tensor *tensor = make(SMALL);
+    struct tni_segment *s = &domain->segment;
+    tni_block first = {0};
+    for (uint32_t c = s->geometry.host_classes; first.id == 0; c++)
+        if (tni_frontier(s, c) > 0)
+            first = tni_block_make(c, 0);
+    uint64_t slab = atomic_exchange(&tni_desc_at(s, first)->committed, UINT64_C(0x0700000000));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
+    tnt_wait_ok(pid);
+    atomic_store(&tni_desc_at(s, first)->committed, slab);
+    tn_tensor_unref(tensor);
+    end();
+}
