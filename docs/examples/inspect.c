@@ -74,6 +74,21 @@ static void look_at_schedulers(tn_inspector *inspector)
 }
 /* end */
 
+/* show: tn_inspect_devices */
+static int print_device(const tn_device_entry *device, void *context)
+{
+    (void)context;
+    printf("%s: %llu tensors in %llu bytes\n", device->uuid,
+           (unsigned long long)device->tensors, (unsigned long long)device->bytes);
+    return 0;
+}
+
+static void look_at_devices(tn_inspector *inspector)
+{
+    must(tn_inspect_devices(inspector, print_device, NULL));
+}
+/* end */
+
 /* show: tn_inspect_audit tn_domain_audit */
 static int print_finding(const char *sentence, bool repaired, void *context)
 {
@@ -119,6 +134,7 @@ int main(void)
     assert(stat.live_bytes >= 4000);
     look(inspector);
     look_at_schedulers(inspector);
+    look_at_devices(inspector);
     audit(inspector, domain);
     /* show: tn_inspector_close */
     inspector = tn_inspector_close(inspector); /* NULL */

@@ -1690,6 +1690,7 @@ pub struct tn_seat_entry {
     pub age_ns: u64,
     pub blocks_held: u64,
     pub bytes_held: u64,
+    pub device_bytes_held: u64,
 }
 impl Default for tn_seat_entry {
     fn default() -> Self {
@@ -1752,6 +1753,7 @@ pub struct tn_block_entry {
     pub in_tickets: u32,
     pub holder_count: u32,
     pub holders: *const tn_holder,
+    pub device: [::std::os::raw::c_char; 48usize],
 }
 impl Default for tn_block_entry {
     fn default() -> Self {
@@ -1848,6 +1850,39 @@ extern "C" {
     pub fn tn_inspect_schedulers(
         inspector: *mut tn_inspector,
         each: tn_scheduler_entry_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_device_entry {
+    pub type_: i32,
+    pub objects: u32,
+    pub uuid: [::std::os::raw::c_char; 48usize],
+    pub bytes: u64,
+    pub quota_bytes: u64,
+    pub tensors: u64,
+    pub live_bytes: u64,
+}
+impl Default for tn_device_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_device_entry_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        device: *const tn_device_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_inspect_devices(
+        inspector: *mut tn_inspector,
+        each: tn_device_entry_fn,
         context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
