@@ -91,10 +91,10 @@ typedef struct tn_domain_stat {
     size_t struct_size; /* sizeof(tn_domain_stat), set by the caller */
     tn_domain_entry domain;
     uint64_t watermark_bytes;
-    uint64_t live_bytes;      /* the sizes that were asked for, of all live blocks */
-    uint64_t free_bytes;      /* committed memory of free blocks */
-    uint64_t outside_bytes;   /* committed in objects outside of the arena: tenon/share.h */
-    uint64_t outside_count;   /* how many such objects there are */
+    uint64_t live_bytes;    /* the sizes that were asked for, of all live blocks of the host */
+    uint64_t free_bytes;    /* committed memory of free blocks */
+    uint64_t outside_bytes; /* committed in objects outside of the arena: tenon/share.h */
+    uint64_t outside_count; /* how many such objects there are */
     uint64_t huge_page_bytes; /* arena memory in huge pages, as the kernel counts it for the
                                  member that maps most */
     uint64_t control_bytes;   /* memory of the control segment */
@@ -131,6 +131,8 @@ typedef struct tn_seat_entry {
     uint64_t blocks_held;
     uint64_t bytes_held; /* sum over these blocks; a block that several seats hold counts in
                             full for each of them */
+    uint64_t device_bytes_held; /* the same of the blocks on devices, which bytes_held leaves
+                                   out */
 } tn_seat_entry;
 /** Receive one seat. A result other than 0 stops the call. */
 typedef int tn_seat_entry_fn(const tn_seat_entry *seat, void *context);
@@ -153,7 +155,10 @@ typedef struct tn_block_entry {
     uint32_t block;
     uint64_t bytes;       /* the size that was asked for */
     uint64_t block_bytes; /* the size of its class */
-    /* "arena", "file_descriptor", "file_system"; "unknown" while its object is being made */
+    /*
+     * "arena", "file_descriptor", "file_system", "cuda_vmm"; "unknown" while its object is
+     * being made
+     */
     const char *strategy;
     uint64_t object_bytes; /* the size of its object outside of the arena; 0: it has none */
     const char *path;      /* of its file, borrowed for the callback; NULL: it has none */
@@ -161,8 +166,10 @@ typedef struct tn_block_entry {
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if the creator is no longer a member */
-    const char *kind;    /* "tensor", "message", "bytes", "queue", "scheduler" */
-    tn_dtype dtype;      /* of a tensor, as are ndim, shape and attributes */
+    /* "tensor", "message", "bytes", "queue", "scheduler"; "slab": memory of a device that is
+       cut into blocks */
+    const char *kind;
+    tn_dtype dtype; /* of a tensor, as are ndim, shape and attributes */
     int32_t ndim;
     int64_t shape[8]; /* the first 8 */
     /*
@@ -177,6 +184,7 @@ typedef struct tn_block_entry {
     uint32_t in_tickets;  /* references from tickets */
     uint32_t holder_count;
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
+    char device[48];          /* the UUID of the device that has its bytes; "": the host */
 } tn_block_entry;
 /** Receive one block. A result other than 0 stops the call. */
 typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
@@ -248,6 +256,25 @@ typedef int tn_scheduler_entry_fn(const tn_scheduler_entry *scheduler, void *con
  */
 TN_API TN_NODISCARD int tn_inspect_schedulers(tn_inspector *inspector,
                                               tn_scheduler_entry_fn *each, void *context);
+
+/** A device on which the domain has memory. */
+typedef struct tn_device_entry {
+    int32_t type;         /* TN_DEVICE_* */
+    uint32_t objects;     /* pieces of memory: slabs, and tensors with memory of their own */
+    char uuid[48];        /* as tn_device_info.uuid_text */
+    uint64_t bytes;       /* of these pieces */
+    uint64_t quota_bytes; /* the most that `bytes` may be; UINT64_MAX: no limit */
+    uint64_t tensors;
+    uint64_t live_bytes; /* the sizes that were asked for, of these tensors */
+} tn_device_entry;
+/** Receive one device. A result other than 0 stops the call. */
+typedef int tn_device_entry_fn(const tn_device_entry *device, void *context);
+/**
+ * Call `each` for every device on which the domain has memory. No driver is needed.
+ * @return as described at the top of this header
+ */
+TN_API TN_NODISCARD int tn_inspect_devices(tn_inspector *inspector, tn_device_entry_fn *each,
+                                           void *context);
 
 /** The ticket of an exported handle. It owns a reference to the block until it ends. */
 typedef struct tn_ticket_entry {

@@ -138,6 +138,21 @@ bool tni_inspect_backing(const struct tni_segment *s, tni_block block,
     return true;
 }
 
+bool tni_inspect_slab(const struct tni_segment *s, tni_block block,
+                      struct tni_backing *ret_backing)
+{
+    tni_block slab = tni_slab_of(s, block);
+    return slab.id != 0 && tni_inspect_backing(s, slab, ret_backing) &&
+           ret_backing->device_type != 0;
+}
+
+bool tni_inspect_is_on_device(const struct tni_segment *s, tni_block block)
+{
+    struct tni_backing b;
+    return tni_class_is_device(&s->geometry, tni_block_class(block)) ||
+           (tni_inspect_backing(s, block, &b) && b.device_type != 0);
+}
+
 uint64_t tni_inspect_block_bytes(const struct tni_segment *s, tni_block block)
 {
     struct tni_backing b;

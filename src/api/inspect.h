@@ -48,6 +48,11 @@ bool tni_inspect_has_memory(const struct tni_segment *segment, tni_block block);
  */
 bool tni_inspect_backing(const struct tni_segment *segment, tni_block block,
                          struct tni_backing *ret_backing);
+/** Copy and check the description of the slab of a block of a device. @return false: no slab */
+bool tni_inspect_slab(const struct tni_segment *segment, tni_block block,
+                      struct tni_backing *ret_backing);
+/** Whether the bytes of a block are on a device. */
+bool tni_inspect_is_on_device(const struct tni_segment *segment, tni_block block);
 /** The bytes that were asked for, and never more than the block or its object has. */
 uint64_t tni_inspect_block_bytes(const struct tni_segment *segment, tni_block block);
 /** The bytes of all objects outside of the arena, and the number of these objects. */

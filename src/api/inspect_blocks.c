@@ -145,6 +145,22 @@ static const char *describe_attributes(const struct tni_desc *desc, char *text,
     return text;
 }
 
+static void describe_device(const struct tni_backing *b, tn_block_entry *info)
+{
+    if (b->device_type != 0)
+        tni_device_write_uuid(b->device_uuid, (b->device_flags & TN_DEVICE_IS_PART) != 0,
+                              info->device);
+}
+
+/* A block of a device, which is cut from a slab. */
+static void describe_on_slab(const struct tni_segment *s, tni_block block, tn_block_entry *info)
+{
+    struct tni_backing b;
+    info->strategy = tn_strategy_name(TN_STRATEGY_CUDA_VMM);
+    if (tni_inspect_slab(s, block, &b))
+        describe_device(&b, info);
+}
+
 static void describe_backing(const struct tni_segment *s, tni_block block, tn_block_entry *info,
                              struct texts *texts)
 {
@@ -157,6 +173,9 @@ static void describe_backing(const struct tni_segment *s, tni_block block, tn_bl
     info->strategy = tn_strategy_name(atomic_load(&b.strategy));
     info->object_bytes = b.object_bytes;
     info->is_write_once = (b.flags & TN_TENSOR_WRITE_ONCE) != 0;
+    describe_device(&b, info);
+    if ((b.flags & TNI_BACKING_SLAB) != 0)
+        info->kind = "slab";
     tni_text_copy(texts->path, sizeof texts->path, b.path, sizeof b.path);
     if (texts->path[0] != '\0')
         info->path = texts->path;
@@ -206,6 +225,8 @@ static int report_block(const struct scan *scan, tni_block block, uint64_t word)
     }
     if (tni_class_is_backing(tni_block_class(block)))
         describe_backing(scan->s, block, &info, &texts);
+    if (tni_class_is_device(&scan->s->geometry, tni_block_class(block)))
+        describe_on_slab(scan->s, block, &info);
     uint32_t bit = tni_block_index(block) % 64;
     for (uint32_t i = 0; i < scan->seat_count; i++)
         if (scan->words[i] >> bit & 1)

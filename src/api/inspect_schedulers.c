@@ -78,7 +78,7 @@ int tn_inspect_schedulers(tn_inspector *inspector, tn_scheduler_entry_fn *each, 
     uint64_t now_ns = tni_os_shared_ns();
     tn_scheduler_entry entry;
     int stop = 0;
-    for (uint32_t c = TNI_SMALL_CLASS; c < s->geometry.class_count && stop == 0; c++) {
+    for (uint32_t c = TNI_SMALL_CLASS; c < s->geometry.host_classes && stop == 0; c++) {
         uint32_t frontier = s->geometry.classes[c].size_bytes < sizeof(struct tni_scheduler)
                                 ? 0
                                 : tni_frontier(s, c);

@@ -16,8 +16,9 @@ static void add_class(const struct tni_segment *s, uint32_t class_id, tn_domain_
         uint64_t word = atomic_load_explicit(tni_word_at(s, block), memory_order_relaxed);
         if (tni_word_state(word) == TNI_BLOCK_ALLOC) {
             stat->blocks_live++;
-            stat->live_bytes += tni_inspect_block_bytes(s, block);
-        } else {
+            if (!tni_inspect_is_on_device(s, block))
+                stat->live_bytes += tni_inspect_block_bytes(s, block);
+        } else if (!tni_class_is_device(&s->geometry, class_id)) {
             stat->free_bytes += tni_segment_committed(s, block);
         }
     }
@@ -113,7 +114,9 @@ static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_entry 
                 if (!tni_geometry_has_block(&s->geometry, block.id))
                     break; /* beyond the last block of the class: the audit reports it */
                 info->blocks_held++;
-                info->bytes_held += tni_inspect_block_bytes(s, block);
+                *(tni_inspect_is_on_device(s, block) ? &info->device_bytes_held
+                                                     : &info->bytes_held) +=
+                    tni_inspect_block_bytes(s, block);
             }
         }
     }

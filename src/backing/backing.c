@@ -56,6 +56,7 @@ static int name_object(struct tn_domain *d, tni_block block,
     atomic_store_explicit(&b->settled, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
     TNI_PUT(b->device_type, about->device.type);
+    TNI_PUT(b->device_flags, about->device_flags);
     memcpy(b->device_uuid, about->uuid, sizeof b->device_uuid);
     /* This release pairs with the acquire in tni_backing_copy_record(). */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),

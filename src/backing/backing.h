@@ -98,8 +98,9 @@ struct tni_backing_about {
     uint32_t strategy;     /* not ARENA */
     uint32_t flags;        /* TN_SHARE_* */
     tn_device device;      /* type 0: the host */
-    uint64_t object_bytes; /* these two of a storage on a device, by tni_backing_prepare() */
+    uint64_t object_bytes; /* these three of a storage on a device, by tni_backing_prepare() */
     uint8_t uuid[16];
+    uint32_t device_flags; /* TN_DEVICE_IS_PART */
     uint64_t data_bytes;
     tn_dtype dtype;
     int32_t ndim;

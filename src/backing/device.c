@@ -72,6 +72,7 @@ int tni_device_object_measure(struct tn_domain *d, struct tni_backing_about *abo
         return status;
     about->object_bytes = tni_align_up(TNI_MAX(about->data_bytes, 1), granule);
     memcpy(about->uuid, info.uuid, sizeof about->uuid);
+    about->device_flags = info.flags & TN_DEVICE_IS_PART;
     return 0;
 }
 

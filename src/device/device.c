@@ -139,21 +139,18 @@ int tni_device_check(tn_device device)
                           kind->name, device.id, count);
 }
 
-static void write_uuid(tn_device_info *info)
+void tni_device_write_uuid(const uint8_t uuid[16], bool is_part, char text[TNI_UUID_TEXT_BYTES])
 {
     static const char digits[] = "0123456789abcdef";
-    char *at = info->uuid_text;
-    if (info->device.type == TN_DEVICE_CPU)
-        return;
-    memcpy(at, (info->flags & TN_DEVICE_IS_PART) != 0 ? "MIG-" : "GPU-", 4);
-    at += 4;
-    for (size_t i = 0; i < sizeof info->uuid; i++) {
+    memcpy(text, is_part ? "MIG-" : "GPU-", 4);
+    text += 4;
+    for (size_t i = 0; i < 16; i++) {
         if (i == 4 || i == 6 || i == 8 || i == 10)
-            *at++ = '-';
-        *at++ = digits[info->uuid[i] >> 4];
-        *at++ = digits[info->uuid[i] & 15];
+            *text++ = '-';
+        *text++ = digits[uuid[i] >> 4];
+        *text++ = digits[uuid[i] & 15];
     }
-    *at = '\0';
+    *text = '\0';
 }
 
 static int describe(tn_device device, tn_device_info *ret_info)
@@ -162,8 +159,9 @@ static int describe(tn_device device, tn_device_info *ret_info)
     int status = tni_device_check(device);
     if (status == 0)
         status = kind->describe(kind, device.id, ret_info);
-    if (status == 0)
-        write_uuid(ret_info);
+    if (status == 0 && device.type != TN_DEVICE_CPU)
+        tni_device_write_uuid(ret_info->uuid, (ret_info->flags & TN_DEVICE_IS_PART) != 0,
+                              ret_info->uuid_text);
     return status;
 }
 
@@ -221,13 +219,12 @@ int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_devi
     int status = search(type, has_uuid, uuid, ret_device);
     if (status != TN_ERR_NOT_FOUND)
         return status;
-    tn_device_info info = {.device = {type, 0}};
-    memcpy(info.uuid, uuid, sizeof info.uuid);
-    write_uuid(&info);
+    char text[TNI_UUID_TEXT_BYTES];
+    tni_device_write_uuid(uuid, false, text);
     return tni_fail(TN_ERR_NOT_FOUND,
                     "this process does not see the device with the UUID %s (is "
                     "CUDA_VISIBLE_DEVICES set?)",
-                    info.uuid_text + 4);
+                    text + 4);
 }
 
 static int find_by_text(const char *text, tn_device *ret_device)

@@ -92,6 +92,12 @@ struct tni_memory_kind {
     int (*unpin)(const struct tni_memory_kind *kind, void *start);
 };
 
+/** Write the text of a UUID, as tn_device_info.uuid_text is. @param is_part  TN_DEVICE_IS_PART
+ */
+enum { TNI_UUID_TEXT_BYTES = 48 };
+void tni_device_write_uuid(const uint8_t uuid[16], bool is_part,
+                           char text[TNI_UUID_TEXT_BYTES]);
+
 /** The kind of a type. For an unknown type a kind whose operations fail or are NULL. */
 const struct tni_memory_kind *tni_memory_kind(int32_t type);
 

@@ -375,7 +375,7 @@ struct tni_backing {
     _Atomic uint64_t depositary; /* tni_who() of the tenond that has its descriptor; 0: none */
     char path[TNI_PATH_BYTES];   /* FILE_SYSTEM */
     int32_t device_type;         /* TN_DEVICE_* of a storage on a device; else 0 */
-    uint32_t reserved;
+    uint32_t device_flags;       /* TN_DEVICE_IS_PART */
     uint8_t device_uuid[16];
     /*
      * Of a slab. How many holds of its blocks dead processes had, and up to which of these the

@@ -180,6 +180,7 @@ TN_TEST(backing_stays_where_it_is)
     PIN(backing, depositary, 48);
     PIN(backing, path, 56);
     PIN(backing, device_type, 312);
+    PIN(backing, device_flags, 316);
     PIN(backing, device_uuid, 320);
     PIN(backing, dirtied, 336);
     PIN(backing, settled, 344);

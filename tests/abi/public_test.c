@@ -113,7 +113,7 @@ TN_TEST(tn_domain_stat_stays_as_it_is)
 
 TN_TEST(tn_seat_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_seat_entry), 120);
+    assert_int_equal(sizeof(tn_seat_entry), 128);
     PIN(tn_seat_entry, seat, 0);
     PIN(tn_seat_entry, incarnation, 4);
     PIN(tn_seat_entry, pid, 8);
@@ -123,6 +123,7 @@ TN_TEST(tn_seat_entry_stays_as_it_is)
     PIN(tn_seat_entry, age_ns, 96);
     PIN(tn_seat_entry, blocks_held, 104);
     PIN(tn_seat_entry, bytes_held, 112);
+    PIN(tn_seat_entry, device_bytes_held, 120);
 }
 
 TN_TEST(tn_holder_stays_as_it_is)
@@ -135,7 +136,7 @@ TN_TEST(tn_holder_stays_as_it_is)
 
 TN_TEST(tn_block_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_block_entry), 184);
+    assert_int_equal(sizeof(tn_block_entry), 232);
     PIN(tn_block_entry, block, 0);
     PIN(tn_block_entry, bytes, 8);
     PIN(tn_block_entry, block_bytes, 16);
@@ -156,6 +157,7 @@ TN_TEST(tn_block_entry_stays_as_it_is)
     PIN(tn_block_entry, in_tickets, 168);
     PIN(tn_block_entry, holder_count, 172);
     PIN(tn_block_entry, holders, 176);
+    PIN(tn_block_entry, device, 184);
 }
 
 TN_TEST(tn_scheduler_entry_stays_as_it_is)
@@ -423,6 +425,18 @@ TN_TEST(tn_resource_info_stays_as_it_is)
     PIN(tn_resource_info, free, 40);
     PIN(tn_resource_info, busy_ns, 48);
     PIN(tn_resource_info, waiting, 56);
+}
+
+TN_TEST(tn_device_entry_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_device_entry), 88);
+    PIN(tn_device_entry, type, 0);
+    PIN(tn_device_entry, objects, 4);
+    PIN(tn_device_entry, uuid, 8);
+    PIN(tn_device_entry, bytes, 56);
+    PIN(tn_device_entry, quota_bytes, 64);
+    PIN(tn_device_entry, tensors, 72);
+    PIN(tn_device_entry, live_bytes, 80);
 }
 
 TN_TEST(tn_device_info_stays_as_it_is)

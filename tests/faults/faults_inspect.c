@@ -92,6 +92,12 @@ static int seats(void) { return tn_inspect_seats(inspector, see_seat, NULL); }
 static int blocks(void) { return tn_inspect_blocks(inspector, see_block, NULL); }
 static int objects(void) { return tn_inspect_objects(inspector, see_object, NULL); }
 static int tickets(void) { return tn_inspect_tickets(inspector, see_ticket, NULL); }
+static int see_device(const tn_device_entry *device, void *context)
+{
+    (void)device, (void)context;
+    return 0;
+}
+static int devices(void) { return tn_inspect_devices(inspector, see_device, NULL); }
 static int schedulers(void) { return tn_inspect_schedulers(inspector, see_scheduler, NULL); }
 static int audit(void) { return tn_inspect_audit(inspector, false, see_sentence, NULL, NULL); }
 static int audit_and_repair(void)
@@ -103,6 +109,7 @@ FAULTS(tn_inspect_seats, WITH_INSPECTOR, .call = seats)
 FAULTS(tn_inspect_blocks, WITH_INSPECTOR, .call = blocks)
 FAULTS(tn_inspect_objects, WITH_INSPECTOR, .call = objects)
 FAULTS(tn_inspect_tickets, WITH_INSPECTOR, .has_no_calls = true, .call = tickets)
+FAULTS(tn_inspect_devices, WITH_INSPECTOR, .has_no_calls = true, .call = devices)
 FAULTS(tn_inspect_schedulers, WITH_INSPECTOR, .has_no_calls = true, .call = schedulers)
 FAULTS(tn_inspect_audit, WITH_INSPECTOR, .call = audit)
 FAULTS_WHEN(tn_inspect_audit, that_repairs, WITH_INSPECTOR, .searches = true,

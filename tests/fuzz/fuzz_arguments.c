@@ -213,6 +213,21 @@ int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_entry_fn *each, void *co
         info.ndim = (int32_t)((uint32_t)info.ndim % (TN_MAX_NDIM + 1));
         info.holder_count %= 3;
         info.holders = holders;
+        END_TEXT(info.device);
+        status = each(&info, context);
+    }
+    return status;
+}
+
+int __wrap_tn_inspect_devices(tn_inspector *of, tn_device_entry_fn *each, void *context);
+int __wrap_tn_inspect_devices(tn_inspector *of, tn_device_entry_fn *each, void *context)
+{
+    int status = some_status();
+    (void)of;
+    for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
+        tn_device_entry info;
+        fuzz_fill(&world, &info, sizeof info);
+        END_TEXT(info.uuid);
         status = each(&info, context);
     }
     return status;

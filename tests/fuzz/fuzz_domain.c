@@ -329,6 +329,13 @@ static int see_scheduler(const tn_scheduler_entry *info, void *context)
     return 0;
 }
 
+static int see_device(const tn_device_entry *info, void *context)
+{
+    (void)context;
+    FUZZ_CHECK(memchr(info->uuid, 0, sizeof info->uuid) != NULL);
+    return 0;
+}
+
 static void inspect(struct run *r)
 {
     struct tn_inspector inspector = {.segment = r->hand};
@@ -339,6 +346,7 @@ static void inspect(struct run *r)
     FUZZ_CHECK(tn_inspect_objects(&inspector, see_object, r) == 0);
     FUZZ_CHECK(tn_inspect_tickets(&inspector, see_ticket, r) == 0);
     FUZZ_CHECK(tn_inspect_schedulers(&inspector, see_scheduler, r) == 0);
+    FUZZ_CHECK(tn_inspect_devices(&inspector, see_device, r) == 0);
     (void)!tn_inspect_audit(&inspector, false, see_text, r, NULL);
 }
 

@@ -278,6 +278,77 @@ TN_TEST(a_process_unmaps_slabs_that_others_have_ended)
     end();
 }
 
+/* ---- what is seen ------------------------------------------------------------------------ */
+
+static tn_inspector *inspect(void)
+{
+    tn_domain_info info = {.struct_size = sizeof info};
+    tn_inspector *inspector;
+    char id[33];
+    TN_CHECK_OK(tn_domain_get_info(domain, &info));
+    for (int i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", info.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    return inspector;
+}
+
+static int see_device(const tn_device_entry *device, void *context)
+{
+    *(tn_device_entry *)context = *device;
+    return 0;
+}
+
+struct seen {
+    uint32_t slabs, small, large;
+};
+
+static int see_block(const tn_block_entry *block, void *context)
+{
+    struct seen *seen = context;
+    if (strcmp(block->strategy, "cuda_vmm") != 0) {
+        assert_string_equal(block->device, "");
+        return 0;
+    }
+    assert_memory_equal(block->device, "GPU-", 4);
+    seen->slabs += strcmp(block->kind, "slab") == 0;
+    seen->small += strcmp(block->kind, "tensor") == 0 && block->bytes == SMALL;
+    seen->large += strcmp(block->kind, "tensor") == 0 && block->bytes == SLAB;
+    if (block->bytes == SMALL)
+        assert_int_equal(block->holders[0].pid, getpid());
+    return 0;
+}
+
+static int see_own_seat(const tn_seat_entry *seat, void *context)
+{
+    if (seat->pid == getpid())
+        *(tn_seat_entry *)context = *seat;
+    return 0;
+}
+
+TN_TEST(memory_of_devices_and_its_holders_are_seen)
+{
+    tn_device_entry device = {0};
+    tn_seat_entry seat = {0};
+    struct seen seen = {0};
+    begin();
+    tn_tensor *tensors[] = {make(SMALL), make(SMALL), make(SLAB)};
+    tn_inspector *inspector = inspect();
+    TN_CHECK_OK(tn_inspect_devices(inspector, see_device, &device));
+    TN_CHECK_OK(tn_inspect_blocks(inspector, see_block, &seen));
+    TN_CHECK_OK(tn_inspect_seats(inspector, see_own_seat, &seat));
+    assert_int_equal(device.objects, 2);
+    assert_int_equal(device.bytes, 2 * SLAB);
+    assert_int_equal(device.tensors, 3);
+    assert_int_equal(device.live_bytes, SLAB + 2 * SMALL);
+    assert_true(device.quota_bytes == UINT64_MAX);
+    assert_true(seen.slabs == 1 && seen.small == 2 && seen.large == 1);
+    assert_int_equal(seat.device_bytes_held, SLAB + 2 * SMALL);
+    tn_inspector_close(inspector);
+    for (int i = 0; i < 3; i++)
+        tn_tensor_unref(tensors[i]);
+    end();
+}
+
 /* ---- the dead ---------------------------------------------------------------------------- */
 
 static int compute_and_die(void *unused)

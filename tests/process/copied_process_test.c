@@ -90,6 +90,11 @@ static int each_seat(const tn_seat_entry *it, void *of) { return (void)it, (void
 static int each_block(const tn_block_entry *it, void *of) { return (void)it, (void)of, 0; }
 static int each_object(const tn_object_entry *it, void *of) { return (void)it, (void)of, 0; }
 static int each_ticket(const tn_ticket_entry *it, void *of) { return (void)it, (void)of, 0; }
+static int each_device(const tn_device_entry *device, void *context)
+{
+    (void)device, (void)context;
+    return 0;
+}
 static int each_scheduler(const tn_scheduler_entry *it, void *of)
 {
     return (void)it, (void)of, 0;
@@ -174,6 +179,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_inspect_blocks, ANY, tn_inspect_blocks(inspector, each_block, NULL))                  \
     X(tn_inspect_objects, ANY, tn_inspect_objects(inspector, each_object, NULL))               \
     X(tn_inspect_tickets, ANY, tn_inspect_tickets(inspector, each_ticket, NULL))               \
+    X(tn_inspect_devices, ANY, tn_inspect_devices(inspector, each_device, NULL))               \
     X(tn_inspect_schedulers, ANY, tn_inspect_schedulers(inspector, each_scheduler, NULL))      \
     X(tn_inspect_audit, ANY, tn_inspect_audit(inspector, false, each_sentence, NULL, NULL))    \
     X(tn_domain_audit, TN_ERR_FORKED, tn_domain_audit(d, true, each_sentence, NULL, NULL))     \

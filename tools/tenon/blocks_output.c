@@ -37,7 +37,10 @@ static void add_details(struct table *table, const tn_block_entry *info)
     table_cell(table, "%s",
                info->object_bytes != 0 ? table_bytes(text, info->object_bytes) : "-");
     table_cell(table, "%s", info->attributes[0] != '\0' ? info->attributes : "-");
-    table_cell(table, "%s", info->path != NULL ? info->path : "-");
+    table_cell(table, "%s",
+               info->path != NULL        ? info->path
+               : info->device[0] != '\0' ? info->device
+                                         : "-");
 }
 
 static void add_line(struct table *table, const tn_block_entry *info, bool is_long)
@@ -71,7 +74,7 @@ static size_t choose_columns(bool is_long, struct table_column columns[])
     static const struct table_column details[] = {{"STRATEGY", false},
                                                   {"OBJECT BYTES", true},
                                                   {"ATTRIBUTES", false},
-                                                  {"PATH", false},
+                                                  {"PATH OR DEVICE", false},
                                                   {"HOLDERS", false}};
     const struct table_column *last = is_long ? details : usual;
     size_t last_count =
@@ -122,6 +125,8 @@ static json_t *json_block(const tn_block_entry *info)
     cmd_json_set(object, "strategy", json_string(info->strategy));
     cmd_json_set(object, "object_bytes", cmd_json_count(info->object_bytes));
     cmd_json_set(object, "path", info->path != NULL ? cmd_json_text(info->path) : json_null());
+    cmd_json_set(object, "device",
+                 info->device[0] != '\0' ? json_string(info->device) : json_null());
     cmd_json_set(object, "is_write_once", json_boolean(info->is_write_once));
     cmd_json_set(object, "kind", json_string(info->kind));
     if (strcmp(info->kind, "tensor") == 0)

@@ -209,6 +209,7 @@ json_t *cmd_json_seat(const tn_seat_entry *seat)
     cmd_json_set(object, "age_ns", cmd_json_count(seat->age_ns));
     cmd_json_set(object, "blocks_held", cmd_json_count(seat->blocks_held));
     cmd_json_set(object, "bytes_held", cmd_json_count(seat->bytes_held));
+    cmd_json_set(object, "device_bytes_held", cmd_json_count(seat->device_bytes_held));
     return object;
 }
 

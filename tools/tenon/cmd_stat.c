@@ -21,6 +21,21 @@ static int append_object(const tn_object_entry *object, void *list)
     return 0;
 }
 
+static int append_device(const tn_device_entry *device, void *list)
+{
+    json_t *object = json_object();
+    cmd_json_set(object, "uuid", json_string(device->uuid));
+    cmd_json_set(object, "bytes", cmd_json_count(device->bytes));
+    cmd_json_set(object, "quota_bytes",
+                 device->quota_bytes == UINT64_MAX ? json_null()
+                                                   : cmd_json_count(device->quota_bytes));
+    cmd_json_set(object, "objects", cmd_json_count(device->objects));
+    cmd_json_set(object, "tensors", cmd_json_count(device->tensors));
+    cmd_json_set(object, "live_bytes", cmd_json_count(device->live_bytes));
+    json_array_append_new(list, object);
+    return 0;
+}
+
 static json_t *json_memory(const tn_domain_stat *stat)
 {
     json_t *memory = json_object();
@@ -41,7 +56,10 @@ static json_t *json_memory(const tn_domain_stat *stat)
 static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
 {
     json_t *root = json_object(), *seats = json_array(), *objects = json_array();
+    json_t *devices = json_array();
     int status = tn_inspect_seats(inspector, append_seat, seats);
+    if (status == 0)
+        status = tn_inspect_devices(inspector, append_device, devices);
     if (status == 0)
         status = tn_inspect_objects(inspector, append_object, objects);
 
@@ -59,6 +77,7 @@ static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
     cmd_json_set(root, "manager_starts", cmd_json_count(stat->manager_starts));
     cmd_json_set(root, "seats", seats);
     cmd_json_set(root, "objects", objects);
+    cmd_json_set(root, "devices", devices);
     if (status != 0) {
         json_decref(root);
         return cmd_fail("stat", NULL, status);
@@ -113,6 +132,39 @@ static void print_sums(const tn_domain_stat *stat)
            stat->blocks_live, stat->blocks_limit);
     printf("  objects    %u of %u\n", stat->objects_used, stat->objects);
     printf("  tickets    %u of %u\n", stat->tickets_used, stat->tickets);
+}
+
+static int print_device(const tn_device_entry *device, void *context)
+{
+    char one[TABLE_TEXT_BYTES], other[TABLE_TEXT_BYTES], quota[TABLE_TEXT_BYTES];
+    bool is_limited = device->quota_bytes != UINT64_MAX;
+    (void)context;
+    printf("  %s: %s in %" PRIu64 " %s, of %s taken in %u %s%s%s\n", device->uuid,
+           table_bytes(one, device->live_bytes), device->tensors,
+           device->tensors == 1 ? "tensor" : "tensors", table_bytes(other, device->bytes),
+           device->objects, device->objects == 1 ? "piece" : "pieces",
+           is_limited ? ", at most " : "",
+           is_limited ? table_bytes(quota, device->quota_bytes) : "");
+    return 0;
+}
+
+static int count_device(const tn_device_entry *device, void *context)
+{
+    (void)device;
+    ++*(unsigned *)context;
+    return 0;
+}
+
+/* A domain without memory of devices has no such part. */
+static int print_devices(tn_inspector *inspector)
+{
+    unsigned count = 0;
+    int status = tn_inspect_devices(inspector, count_device, &count);
+    if (status == 0 && count > 0) {
+        printf("\ndevices\n");
+        status = tn_inspect_devices(inspector, print_device, NULL);
+    }
+    return status == 0 ? CMD_FINE : cmd_fail("stat", NULL, status);
 }
 
 static int add_seat(const tn_seat_entry *seat, void *context)
@@ -206,7 +258,9 @@ static int print_objects(tn_inspector *inspector)
 static int print_text(tn_inspector *inspector, const tn_domain_stat *stat)
 {
     print_sums(stat);
-    int code = print_seats(inspector);
+    int code = print_devices(inspector);
+    if (code == CMD_FINE)
+        code = print_seats(inspector);
     if (code == CMD_FINE && stat->objects_used > 0)
         code = print_objects(inspector);
     return code;
