@@ -9,7 +9,7 @@
 #define OK(call)       assert_int_equal(call, CUDA_SUCCESS)
 #define IS(code, call) assert_int_equal(call, code)
 
-enum { CHUNK = 2 << 20 };
+#define CHUNK ((size_t)2 << 20)
 
 /* Make a universe, and name it in the environment; NULL is the defaults. */
 void world_begin(const struct fake_options *options);
