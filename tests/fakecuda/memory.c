@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "fakecuda/state.h"
@@ -172,6 +173,15 @@ static int unused_export(void)
     return -1;
 }
 
+/* All universes share the inode, so the seed of this one does not decide the id. */
+static uint64_t export_id(void)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        abort();
+    return (random >> 2) + 1;
+}
+
 int export_create(int allocation)
 {
     int index = unused_export();
@@ -182,7 +192,7 @@ int export_create(int allocation)
     }
     if (index < 0)
         return -1;
-    uint64_t id = (universe_random(0) >> 2) + 1;
+    uint64_t id = export_id();
     int fd = eventfd(0, EFD_CLOEXEC);
     struct flock lock;
     if (fd < 0)
