@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments that the driver refuses, and old drivers: R3, R8, R36, R59, R60. */
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fakecuda/world.h"
@@ -200,6 +202,13 @@ TN_TEST(flags_that_a_stream_or_copy_cannot_have_are_refused)
     OK(cuEventDestroy_v2(event));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister_v2(&byte, 1, 64));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister_v2(&byte, 0, 0));
+    CUdeviceptr ptr;
+    OK(cuMemHostRegister_v2(&byte, 1, 0));
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer_v2(&ptr, &byte, 0));
+    OK(cuMemHostUnregister(&byte));
+    OK(cuMemHostRegister_v2(&byte, 1, CU_MEMHOSTREGISTER_DEVICEMAP));
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer_v2(&ptr, &byte, 1));
+    OK(cuMemHostUnregister(&byte));
     chunk_destroy(&chunk);
     end();
 }
@@ -257,6 +266,54 @@ TN_TEST(a_context_is_synchronized_with_all_its_streams)
     IS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxSynchronize());
     fake_capture(stream, false);
     OK(cuStreamDestroy_v2(stream));
+    chunk_destroy(&chunk);
+    end();
+}
+
+/* R58 */
+TN_TEST(a_value_without_access_fails_the_context)
+{
+    CUdeviceptr ptr;
+    for (int writes = 0; writes < 2; writes++) {
+        char *page =
+            mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        unsigned flags = CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+        begin(NULL);
+        struct chunk chunk = chunk_create(CHUNK);
+        CUmemAccessDesc none = world_access(0);
+        OK(cuMemSetAccess(chunk.ptr, CHUNK, &none, 1));
+        OK(cuMemHostRegister_v2(page, 4096, flags));
+        OK(cuMemHostGetDevicePointer_v2(&ptr, page, 0));
+        OK(writes ? cuStreamWriteValue64_v2(NULL, ptr, 1, 0)
+                  : cuStreamWaitValue64_v2(NULL, chunk.ptr, 0, 0));
+        IS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(NULL));
+        fake_detach();
+        fake_forgive();
+        munmap(page, 4096);
+        world_end();
+    }
+}
+
+TN_TEST(a_process_that_ended_its_driver_does_not_begin_again)
+{
+    world_begin(NULL);
+    OK(cuInit(0));
+    fake_detach();
+    IS(CUDA_ERROR_DEINITIALIZED, cuInit(0));
+    world_end();
+}
+
+TN_TEST(an_export_fails_without_a_descriptor)
+{
+    struct rlimit before, none = {0, 0};
+    int fd;
+    begin(NULL);
+    struct chunk chunk = chunk_create(CHUNK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    IS(CUDA_ERROR_OPERATING_SYSTEM, cuMemExportToShareableHandle(&fd, chunk.handle, 1, 0));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     chunk_destroy(&chunk);
     end();
 }

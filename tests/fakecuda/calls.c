@@ -123,12 +123,8 @@ static void fail_from(const char *text)
         fake_fail_nth(strcmp(function, "*") == 0 ? NULL : function, n, code);
 }
 
-void faults_from_environment(void)
+static void read_environment(void)
 {
-    static bool is_read;
-    if (is_read)
-        return;
-    is_read = true;
     const char *kill = getenv("TENON_FAKECUDA_KILL");
     char when[16];
     unsigned n;
@@ -137,6 +133,14 @@ void faults_from_environment(void)
     const char *fail = getenv("TENON_FAKECUDA_FAIL");
     if (fail)
         fail_from(fail);
+}
+
+/* At the first call, so that a program's own process sees them, and not the one that made it.
+ */
+static void faults_from_environment(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_environment);
 }
 
 static CUresult due_fault(int function)

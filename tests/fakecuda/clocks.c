@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of accesses: R56. Each agent, a process or a stream, counts its steps; a clock says
- * which steps of the others come before. An access of a process that conflicts with one of
- * another process, and is not ordered after it, is a race.
+ * The order of accesses: R56. Each agent, a process or a stream, counts its steps; a clock
+ * says which steps of the others come before. An access of a process that conflicts with one
+ * of another process, and is not ordered after it, is a race.
  * Source: C. Fidge, Timestamps in message-passing systems that preserve the partial ordering,
  * ACSC 1988; per page of 4 KiB, but with the bytes of each access.
  */

@@ -226,7 +226,7 @@ CUresult cuDeviceTotalMem_v2(size_t *ret_bytes, CUdevice ordinal)
     return result ? result : call_leave(total_mem(ret_bytes, ordinal));
 }
 
-/* An instance of a divided device has a UUID of its own, which only the newer function says. */
+/* An instance of a divided device has a UUID of its own; only the newer function says it. */
 static CUresult get_uuid(CUuuid *ret_uuid, CUdevice ordinal, bool is_v2)
 {
     if (!ret_uuid)

@@ -15,6 +15,8 @@
  *   TENON_FAKECUDA_FAIL=f:n:code   as fake_fail_nth(); "*" is any function
  *   TENON_FAKECUDA_ABORT=1         a violation prints itself and aborts
  *
+ * All processes of a universe are of one namespace of process ids.
+ *
  * A pointer to a device is an address without access: the processor faults on it. It differs
  * between processes.
  */
@@ -28,6 +30,13 @@
 #include "device/cuda_api.h"
 
 #define FAKE_API __attribute__((visibility("default")))
+
+/*
+ * What a dead process left undone in its streams may still be done: the fake does it, in
+ * FAKE_KEEP, at the end of the first cuStreamSynchronize(), cuCtxSynchronize() or
+ * cuStreamQuery() that says done, of another process and the same device, that begins after
+ * the death. Who gives the memory to others before that has a race.
+ */
 
 /** What happens where the driver's behaviour is undefined. Each case is a violation, too. */
 enum fake_world {
@@ -113,9 +122,9 @@ FAKE_API uint64_t fake_calls_total(const char *function);
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
-/** Begin no further operation of this stream; NULL is the current context's default stream. */
+/** Begin no further operation of a stream; NULL is the current context's default stream. */
 FAKE_API void fake_hold(CUstream stream);
-/** Let a held stream do its next operation, and wait until it is done. */
+/** Let a held stream do its next operation, if it has one, and wait until that is done. */
 FAKE_API void fake_step(CUstream stream);
 /** End fake_hold(). */
 FAKE_API void fake_release(CUstream stream);
@@ -129,7 +138,10 @@ FAKE_API CUresult fake_kernel_copy(CUstream stream, CUdeviceptr dst, CUdeviceptr
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
-/** Read or write device memory that this process has mapped, outside of all rules. 0, or 1. */
+/**
+ * Read or write device memory that this process has mapped, outside of all rules.
+ * @return 0, or 1 if it is not mapped
+ */
 FAKE_API int fake_peek(CUdeviceptr ptr, void *buffer, size_t bytes);
 FAKE_API int fake_poke(CUdeviceptr ptr, const void *buffer, size_t bytes);
 /** How often handles of memory were opened that were not open yet, in all processes. */
@@ -144,7 +156,8 @@ FAKE_API void fake_context_destroy(CUcontext context);
  * The fake knows the order that streams, events and timeline values make. What the program
  * under test says to another process by its own messages, the test annotates: all that this
  * process did before fake_message_sent(key) comes before all that another process does after
- * fake_message_received(key).
+ * fake_message_received(key). A key is for one message. A process that has not called
+ * cuInit() says nothing by them.
  */
 FAKE_API void fake_message_sent(uint64_t key);
 FAKE_API void fake_message_received(uint64_t key);

@@ -28,8 +28,8 @@ static uint64_t start_time_of(int pid)
 }
 
 /*
- * A descriptor of a process is readable when all its threads have ended, and so have let go of
- * their files: then the driver has reclaimed what the process held.
+ * A descriptor of a process is readable when all its threads have ended, and so have let go
+ * of their files: then the driver has reclaimed what the process held.
  */
 static bool is_alive(const struct process *process)
 {

@@ -335,7 +335,6 @@ void violation(const char *rule, const char *format, ...) __attribute__((format(
 const char *function_name(int function);
 /* Whether the driver is too old to have this function. */
 bool function_is_missing(int function);
-void faults_from_environment(void);
 
 /* ---- contexts.c -------------------------------------------------------------------------- */
 
@@ -394,7 +393,7 @@ bool target_access(CUcontext context, CUdeviceptr address, bool writes,
 struct registered *registered_find(const void *host, uint64_t bytes);
 /* The one whose device pointer this is, or NULL. */
 struct registered *registered_at(CUdeviceptr address);
-/* Say which part of which file this memory of the host is. @return false if it is not there */
+/* Say which part of which file this memory is. @return false if it is not there */
 bool registered_locate(struct registered *r);
 void registered_check_end(void);
 

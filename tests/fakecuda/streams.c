@@ -321,7 +321,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return result ? result : call_leave(destroy(stream));
 }
 
-/* R61: after a synchronising call, those that had died before it have done all they ever do. */
+/* R61: after a synchronising call, who had died before it has done all it ever does. */
 struct moment {
     uint64_t turn;
     struct clock dead;

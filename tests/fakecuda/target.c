@@ -164,8 +164,8 @@ static bool read_line(const char *text, struct line *line)
 }
 
 /*
- * Whether the range is mapped and may be accessed so; then say which part of which file it is,
- * so that a word in it is known to be the same in another process.
+ * Whether the range is mapped and may be accessed so; then say which part of which file it
+ * is, so that a word in it is known to be the same in another process.
  */
 bool registered_locate(struct registered *r)
 {

@@ -330,7 +330,7 @@ static void set_one(int mapping, void *argument)
     universe->mappings[mapping].access[device_of(access->location.id)] = (uint8_t)access->flags;
 }
 
-/* @return 0, or the code for an access that this memory cannot have */
+/* @return 0, or the code for an access that the memory mapped there cannot have */
 static CUresult check_access(CUdeviceptr address, const CUmemAccessDesc *access)
 {
     if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
@@ -340,10 +340,8 @@ static CUresult check_access(CUdeviceptr address, const CUmemAccessDesc *access)
     int device = device_of(access->location.id);
     if (device < 0)
         return CUDA_ERROR_INVALID_DEVICE;
-    int found = mapping_find(address);
-    if (found < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    int home = (int)universe->allocations[universe->mappings[found].allocation].device;
+    const struct mapping *mapping = &universe->mappings[mapping_find(address)];
+    int home = (int)universe->allocations[mapping->allocation].device;
     return universe->options.mig && home != device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 

@@ -137,7 +137,7 @@ void work_do(struct CUstream_st *stream, struct operation *o)
 
 /* ---- what survives ----------------------------------------------------------------------- */
 
-/* Only work of one piece within a device, as a kernel that runs: a copy to the host is lost. */
+/* Only work of one piece within a device, as a kernel has: a copy to the host is lost. */
 static bool describe_move(const struct operation *o, struct inflight *work)
 {
     struct target to, from = {.length = UINT64_MAX};
