@@ -277,7 +277,7 @@ static CUresult get_mem_info(size_t *ret_free, size_t *ret_total)
     processes_sweep();
     allocations_sweep();
     *ret_total = universe->options.memory_bytes;
-    *ret_free = *ret_total - universe->used_bytes[context_device(context_current())];
+    *ret_free = *ret_total - device_used(context_device(context_current()));
     return CUDA_SUCCESS;
 }
 

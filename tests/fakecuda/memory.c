@@ -52,10 +52,21 @@ static int unused_allocation(void)
     return -1;
 }
 
+uint64_t device_used(int device)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < MAX_ALLOCATIONS; i++) {
+        const struct allocation *a = &universe->allocations[i];
+        if (a->kind && !a->is_recycled && (int)a->device == device)
+            bytes += a->bytes;
+    }
+    return bytes;
+}
+
 static bool has_room(int device, uint64_t bytes)
 {
     return bytes <= universe->options.memory_bytes &&
-           universe->used_bytes[device] + bytes <= universe->options.memory_bytes;
+           device_used(device) + bytes <= universe->options.memory_bytes;
 }
 
 int allocation_create(int device, uint64_t bytes, uint32_t kind)
@@ -75,7 +86,6 @@ int allocation_create(int device, uint64_t bytes, uint32_t kind)
                                                        .off = off,
                                                        .owner = local.process,
                                                        .owner_instance = me()->instance};
-    universe->used_bytes[device] += bytes;
     race_forget(device, off, bytes);
     memset(device_memory(device) + off, JUNK, bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES);
     return index;
@@ -89,7 +99,6 @@ static void give_back(struct allocation *a)
     words_forget((int)a->device, a->off, a->bytes);
     if (a->bytes >= GIVE_BACK_BYTES)
         madvise(device_memory((int)a->device) + a->off, a->bytes, MADV_REMOVE);
-    universe->used_bytes[a->device] -= a->bytes;
 }
 
 void allocation_recycle(int allocation)
@@ -100,7 +109,6 @@ void allocation_recycle(int allocation)
     orphans_finish_in((int)a->device, a->off, a->bytes);
     race_forget((int)a->device, a->off, a->bytes);
     words_forget((int)a->device, a->off, a->bytes);
-    universe->used_bytes[a->device] -= a->bytes;
     a->is_recycled = true;
 }
 
@@ -136,6 +144,32 @@ void allocations_sweep(void)
     for (int i = 0; i < MAX_ALLOCATIONS; i++)
         if (universe->allocations[i].kind)
             allocation_settle(i);
+}
+
+static void forget_counts(void)
+{
+    for (int i = 0; i < MAX_ALLOCATIONS; i++) {
+        struct allocation *a = &universe->allocations[i];
+        a->handle_count = a->mapping_count = a->export_count = 0;
+    }
+}
+
+void allocations_recount(void)
+{
+    forget_counts();
+    for (int i = 0; i < MAX_HANDLES; i++)
+        if (universe->handles[i].value)
+            universe->allocations[universe->handles[i].allocation].handle_count++;
+    for (int i = 0; i < MAX_MAPPINGS; i++)
+        if (universe->mappings[i].kind)
+            universe->allocations[universe->mappings[i].allocation].mapping_count++;
+    for (int i = 0; i < MAX_EXPORTS; i++)
+        if (universe->exports[i].id)
+            universe->allocations[universe->exports[i].allocation].export_count++;
+    universe->handle_end = MAX_HANDLES;
+    universe->mapping_end = MAX_MAPPINGS;
+    universe->piece_end = MAX_PIECES;
+    universe->inflight_end = MAX_INFLIGHT;
 }
 
 /* ---- descriptors ------------------------------------------------------------------------- */

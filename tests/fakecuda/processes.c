@@ -39,7 +39,9 @@ static bool is_alive(const struct process *process)
     struct pollfd ended = {.fd = fd, .events = POLLIN};
     int count = poll(&ended, 1, 0);
     close(fd);
-    return count == 0 && start_time_of(process->pid) == process->start_time;
+    uint64_t start_time = start_time_of(process->pid);
+    bool is_another = start_time && process->start_time && start_time != process->start_time;
+    return count == 0 && !is_another;
 }
 
 static void drop_handles(int process)

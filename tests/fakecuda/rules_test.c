@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake's rules of the start, of contexts and of devices: R1 to R8, R57 to R60, R62. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -310,6 +311,20 @@ TN_TEST(each_function_is_found_by_its_name_and_version)
         assert_non_null(function);
     }
     world_end();
+}
+
+TN_TEST(each_function_is_exported_by_its_symbol)
+{
+#define SYMBOL(group, name, symbol, version, parameters) #symbol,
+    static const char *const symbols[] = {TNI_CUDA_FUNCTIONS(SYMBOL)
+                                              TNI_CUDA_OLD_UUID(SYMBOL) "cuGetProcAddress_v2",
+                                          "fake_make", "fake_end"};
+    void *library = dlopen("libfakecuda.so", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    assert_non_null(library);
+    for (unsigned i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
+        assert_non_null(dlsym(library, symbols[i]));
+    assert_null(dlsym(library, "universe_lock"));
+    dlclose(library);
 }
 
 static int call_new_version(void *argument)

@@ -222,7 +222,6 @@ struct universe {
     uint32_t agent_steps[AGENTS];  /* never begin again */
     int32_t agent_process[AGENTS]; /* process + 1; 0 is none */
     uint64_t agent_instance[AGENTS];
-    uint64_t used_bytes[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
     struct allocation allocations[MAX_ALLOCATIONS];
     struct piece pieces[MAX_PIECES];
@@ -355,6 +354,10 @@ int allocation_create(int device, uint64_t bytes, uint32_t kind);
 /* Free the memory if nothing refers to it any more. */
 void allocation_settle(int allocation);
 void allocations_sweep(void);
+/* Count again what refers to each: who died with the lock may have been about to count. */
+void allocations_recount(void);
+/* The bytes of a device that are allocated. */
+uint64_t device_used(int device);
 /* Give the memory away although somebody has it mapped. */
 void allocation_recycle(int allocation);
 /* A descriptor of an allocation. @return the descriptor, or -1 */

@@ -112,13 +112,23 @@ static int work_until_killed(void *argument)
     return 1;
 }
 
-/* A process may die while it holds the lock of the universe. */
-TN_TEST_WITHIN(the_universe_survives_deaths_in_the_middle_of_work, 100)
+static int make_rounds(void *argument)
+{
+    world_enter();
+    while (getppid() != 1) {
+        one_round(1);
+        tnt_signal(argument);
+    }
+    return 1;
+}
+
+/* Kill a child again and again, each time after a random number of its rounds. */
+static void kill_at_random(tnt_child_fn *work, unsigned deaths)
 {
     world_begin(NULL);
-    for (unsigned i = 0; i < 40; i++) {
+    for (unsigned i = 0; i < deaths; i++) {
         struct tnt_signal done = tnt_signal_open();
-        pid_t child = tnt_fork(work_until_killed, &done);
+        pid_t child = tnt_fork(work, &done);
         for (uint64_t n = 1 + tnt_random_below(20); n > 0; n--)
             tnt_await(&done);
         tnt_kill(child);
@@ -126,4 +136,15 @@ TN_TEST_WITHIN(the_universe_survives_deaths_in_the_middle_of_work, 100)
         assert_int_equal(fake_mem_used(0), 0);
     }
     world_end();
+}
+
+TN_TEST_WITHIN(the_universe_survives_deaths_in_the_middle_of_calls, 100)
+{
+    kill_at_random(make_rounds, tnt_is_full() ? 2000 : 60);
+}
+
+/* A process may die while it holds the lock of the universe. */
+TN_TEST_WITHIN(the_universe_survives_deaths_in_the_middle_of_work, 100)
+{
+    kill_at_random(work_until_killed, 40);
 }

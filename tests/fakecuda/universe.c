@@ -141,6 +141,7 @@ void universe_lock(void)
 {
     if (pthread_mutex_lock(&universe->lock) == EOWNERDEAD) {
         pthread_mutex_consistent(&universe->lock);
+        allocations_recount();
         processes_sweep();
     }
 }
@@ -264,7 +265,7 @@ uint64_t fake_mem_used(int device)
     universe_lock();
     processes_sweep();
     allocations_sweep();
-    uint64_t used = universe->used_bytes[device];
+    uint64_t used = device_used(device);
     universe_unlock();
     return used;
 }
