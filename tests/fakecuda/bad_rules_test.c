@@ -157,6 +157,29 @@ TN_TEST(properties_and_flags_that_no_memory_has_are_refused)
 }
 
 /* R36 */
+TN_TEST(memory_has_the_granularity_of_the_options)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp properties = world_properties();
+    size_t bytes;
+    assert_int_not_equal(fake_make("/nonexistent", &(struct fake_options){.granularity = 5}),
+                         0);
+    begin(&(struct fake_options){.granularity = 65536});
+    OK(cuMemGetAllocationGranularity(&bytes, &properties, 0));
+    assert_int_equal(bytes, 65536);
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, 32768, &properties, 0));
+    struct chunk first = chunk_create(65536), second = chunk_create(3 * 65536);
+    OK(cuMemsetD8Async(first.ptr, 1, first.bytes, NULL));
+    OK(cuMemsetD8Async(second.ptr, 2, second.bytes, NULL));
+    OK(cuStreamSynchronize(NULL));
+    assert_int_equal(byte_at(first.ptr + 65535), 1);
+    assert_int_equal(byte_at(second.ptr), 2);
+    chunk_destroy(&first);
+    chunk_destroy(&second);
+    end();
+}
+
+/* R36 */
 TN_TEST(addresses_and_accesses_that_cannot_be_are_refused)
 {
     CUmemGenericAllocationHandle handle;

@@ -63,8 +63,8 @@ enum fake_without {
 struct fake_options {
     uint32_t device_count;   /* 0 is 1; at most 8 */
     uint32_t world;          /* enum fake_world */
-    uint64_t memory_bytes;   /* of each device; 0 is 1 GiB */
-    uint64_t granularity;    /* of virtual memory; 0 is 2 MiB */
+    uint64_t memory_bytes;   /* of each device, a multiple of 2 MiB; 0 is 1 GiB */
+    uint64_t granularity;    /* of virtual memory, a power of 2; 0 is 2 MiB */
     uint64_t seed;           /* of addresses and delays; 0 is a fixed one */
     uint32_t driver_version; /* 0 is 13000 */
     uint32_t without;        /* bits of enum fake_without */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -216,37 +217,43 @@ TN_TEST(the_nth_call_fails_as_it_is_told)
 
 static const char *kill_when;
 
-static int die_at_create(void *argument)
+/* `result` is in shared memory: it shows whether the call had an effect. */
+static int die_at_create(void *result)
 {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp properties = world_properties();
-    (void)argument;
     OK(cuInit(0));
     fake_kill_nth(2, kill_when);
     OK(cuMemCreate(&handle, CHUNK, &properties, 0));
-    cuMemCreate(&handle, CHUNK, &properties, 0);
+    cuMemCreate(result, CHUNK, &properties, 0);
     return 1;
 }
 
 /* R57: a process that is killed before or after a call leaves no memory. */
 TN_TEST(a_process_is_killed_at_its_nth_call)
 {
+    uint64_t *result =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(result != MAP_FAILED);
     world_begin(NULL);
-    for (int i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         kill_when = i == 0 ? "before" : "after";
-        int status = tnt_wait(tnt_fork(die_at_create, NULL));
+        *result = 0;
+        int status = tnt_wait(tnt_fork(die_at_create, result));
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        assert_int_equal(fake_calls_total("cuMemCreate"), i == 0 ? 2 : 4);
+        assert_int_equal(fake_calls_total("cuMemCreate"), 2 + 2 * i);
+        assert_int_equal(*result != 0, i);
         assert_int_equal(fake_mem_used(0), 0);
     }
+    munmap(result, 4096);
     world_end();
 }
 
 static int die_by_environment(void *argument)
 {
-    (void)argument;
     setenv("TENON_FAKECUDA_KILL", "2:before", 1);
-    setenv("TENON_FAKECUDA_FAIL", "cuInit:1:999", 1);
+    setenv("TENON_FAKECUDA_FAIL", *(const char *)argument == '*' ? "*:1:999" : "cuInit:1:999",
+           1);
     IS(CUDA_ERROR_UNKNOWN, cuInit(0));
     cuInit(0);
     return 1;
@@ -254,9 +261,12 @@ static int die_by_environment(void *argument)
 
 TN_TEST(the_environment_sets_faults_for_other_programs)
 {
+    char functions[] = "*c";
     world_begin(NULL);
-    int status = tnt_wait(tnt_fork(die_by_environment, NULL));
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    for (unsigned i = 0; i < 2; i++) {
+        int status = tnt_wait(tnt_fork(die_by_environment, &functions[i]));
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
     world_end();
 }
 

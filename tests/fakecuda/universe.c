@@ -74,7 +74,8 @@ int fake_make(const char *path, const struct fake_options *options)
     if (options)
         full = *options;
     fill_in(&full);
-    if (full.device_count > MAX_DEVICES || full.memory_bytes % BLOCK_BYTES != 0)
+    if (full.device_count > MAX_DEVICES || full.memory_bytes % BLOCK_BYTES != 0 ||
+        full.granularity % PAGE != 0 || (full.granularity & (full.granularity - 1)) != 0)
         return EINVAL;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
