@@ -266,6 +266,107 @@ TN_TEST(accesses_of_other_bytes_of_a_page_are_no_race)
     end();
 }
 
+/* What a third process does, and which message it has received before. */
+struct turn {
+    struct tnt_signal go;
+    uint64_t key; /* 0 is none */
+    size_t off;
+    size_t bytes;
+    size_t to; /* where it copies what it reads */
+    bool writes;
+};
+
+static int take_turn(void *argument)
+{
+    struct turn *turn = argument;
+    enter_second();
+    tnt_await(&turn->go);
+    if (turn->key)
+        fake_message_received(turn->key);
+    CUdeviceptr ptr = chunk.ptr + turn->off;
+    if (turn->writes)
+        OK(cuMemsetD8Async(ptr, 1, turn->bytes, NULL));
+    else
+        OK(cuMemcpyDtoDAsync_v2(chunk.ptr + turn->to, ptr, turn->bytes, NULL));
+    return leave();
+}
+
+/* This process writes a page and sends message 1; then the others take their turns. */
+static void take_turns(struct turn *second, struct turn *third)
+{
+    begin(NULL);
+    second->go = tnt_signal_open();
+    third->go = tnt_signal_open();
+    pid_t children[] = {tnt_fork(take_turn, second), tnt_fork(take_turn, third)};
+    enter_first();
+    int fd = chunk_export(&chunk);
+    channel_send_fd(&pair.channel, fd);
+    close(fd);
+    OK(cuMemsetD8Async(chunk.ptr, 1, 4096, NULL));
+    OK(cuStreamSynchronize(NULL));
+    fake_message_sent(1);
+    tnt_signal(&second->go);
+    tnt_wait_ok(children[0]);
+    assert_int_equal(fake_forgive(), 0);
+    tnt_signal(&third->go);
+    tnt_wait_ok(children[1]);
+    tnt_signal_close(&second->go);
+    tnt_signal_close(&third->go);
+}
+
+static void end_turns(void)
+{
+    leave();
+    end();
+}
+
+/* R56 */
+TN_TEST(a_later_write_of_a_part_does_not_hide_the_rest)
+{
+    struct turn second = {.key = 1, .off = 64, .bytes = 16, .writes = true};
+    struct turn before = {.off = 32, .bytes = 16, .to = 8192};
+    struct turn after = {.off = 96, .bytes = 16, .to = 8192};
+    take_turns(&second, &before);
+    world_expect("R56");
+    end_turns();
+    take_turns(&second, &after);
+    world_expect("R56");
+    end_turns();
+}
+
+/* R56 */
+TN_TEST(a_later_read_does_not_hide_a_write)
+{
+    struct turn second = {.key = 1, .bytes = 4096, .to = 8192};
+    struct turn third = {.bytes = 16, .to = 16384};
+    take_turns(&second, &third);
+    world_expect("R56");
+    end_turns();
+}
+
+/* R56 */
+TN_TEST(a_message_of_another_key_makes_no_order)
+{
+    struct turn second = {.key = 1, .off = 8192, .bytes = 16, .to = 16384};
+    struct turn third = {.key = 2, .bytes = 16, .to = 32768};
+    struct turn same_slot = {.key = 1025, .bytes = 16, .to = 32768};
+    take_turns(&second, &third);
+    world_expect("R56");
+    end_turns();
+    take_turns(&second, &same_slot);
+    world_expect("R56");
+    end_turns();
+}
+
+/* R56 */
+TN_TEST(two_processes_may_read_without_order)
+{
+    struct turn second = {.key = 1, .bytes = 4096, .to = CHUNK / 4};
+    struct turn third = {.key = 1, .bytes = 4096, .to = CHUNK / 2};
+    take_turns(&second, &third);
+    end_turns();
+}
+
 static int read_after_event(void *argument)
 {
     CUipcEventHandle handle;
@@ -463,10 +564,10 @@ static int die_behind_waits(void *argument)
     OK(cuStreamCreate(&streams[0], CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING));
     fake_hold(streams[0]);
-    OK(cuStreamWaitValue64_v2(streams[0], word, 1, 0));
-    OK(fake_kernel_fill(streams[0], chunk.ptr, 16, 9));
     OK(cuStreamWaitValue64_v2(streams[1], word, 2, 0));
     world_expect("R51");
+    OK(cuStreamWaitValue64_v2(streams[0], word, 1, 0));
+    OK(fake_kernel_fill(streams[0], chunk.ptr, 16, 9));
     OK(fake_kernel_fill(streams[1], chunk.ptr + 4096, 16, 9));
     raise(SIGKILL);
     return 0;
@@ -489,6 +590,59 @@ TN_TEST(work_of_the_dead_still_waits_for_values)
     leave();
     end();
 }
+
+static int die_behind_event(void *argument)
+{
+    CUipcEventHandle handle;
+    CUstream stream;
+    CUevent event;
+    (void)argument;
+    enter_second();
+    channel_receive(&pair.channel, &handle, sizeof handle);
+    OK(cuIpcOpenEventHandle(&event, handle));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    fake_hold(stream);
+    OK(cuStreamWaitEvent(stream, event, 0));
+    OK(fake_kernel_fill(stream, chunk.ptr, 16, 9));
+    raise(SIGKILL);
+    return 0;
+}
+
+/* The event that the dead process' work waits for is done, or it never is. */
+static void kill_behind_event(bool is_done)
+{
+    CUipcEventHandle handle;
+    CUstream stream;
+    CUevent event;
+    begin(NULL);
+    pid_t child = tnt_fork(die_behind_event, NULL);
+    enter_first();
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    if (!is_done)
+        fake_hold(stream);
+    OK(cuMemsetD8Async(chunk.ptr, 1, 16, stream));
+    OK(cuEventRecord(event, stream));
+    OK(cuIpcGetEventHandle(&handle, event));
+    channel_send(&pair.channel, &handle, sizeof handle);
+    if (is_done)
+        OK(cuStreamSynchronize(stream));
+    assert_true(WIFSIGNALED(tnt_wait(child)));
+    OK(cuStreamSynchronize(NULL));
+    fake_release(stream);
+    OK(cuStreamSynchronize(stream));
+    assert_int_equal(byte_at(chunk.ptr), is_done ? 9 : 1);
+    OK(cuEventDestroy_v2(event));
+    OK(cuStreamDestroy_v2(stream));
+    leave();
+    end();
+}
+
+/* R61 */
+TN_TEST(work_of_the_dead_is_done_after_its_event) { kill_behind_event(true); }
+
+/* R61 */
+TN_TEST(work_of_the_dead_behind_an_event_that_is_not_done_is_lost) { kill_behind_event(false); }
 
 /* R61 */
 TN_TEST(in_other_worlds_the_work_of_the_dead_is_lost)
