@@ -291,7 +291,10 @@ static int take_turn(void *argument)
     return leave();
 }
 
-/* This process writes a page and sends message 1; then the others take their turns. */
+/*
+ * This process writes the bytes to 48 and from 96 of a page, and sends message 1; then the
+ * others take their turns.
+ */
 static void take_turns(struct turn *second, struct turn *third)
 {
     begin(NULL);
@@ -302,7 +305,8 @@ static void take_turns(struct turn *second, struct turn *third)
     int fd = chunk_export(&chunk);
     channel_send_fd(&pair.channel, fd);
     close(fd);
-    OK(cuMemsetD8Async(chunk.ptr, 1, 4096, NULL));
+    OK(cuMemsetD8Async(chunk.ptr, 1, 48, NULL));
+    OK(cuMemsetD8Async(chunk.ptr + 96, 1, 4000, NULL));
     OK(cuStreamSynchronize(NULL));
     fake_message_sent(1);
     tnt_signal(&second->go);
@@ -406,6 +410,39 @@ TN_TEST(an_event_orders_only_what_follows_its_wait)
     tnt_signal(&pair.over);
     tnt_wait_ok(child);
     world_expect("R56");
+    OK(cuEventDestroy_v2(event));
+    leave();
+    end();
+}
+
+/* R56: what one stream of a process does hides nothing of another. */
+TN_TEST(an_event_of_one_stream_does_not_order_another)
+{
+    CUipcEventHandle handle;
+    CUevent event;
+    CUstream streams[2];
+    begin(NULL);
+    pid_t child = tnt_fork(read_after_event, NULL);
+    enter_first();
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetEventHandle(&handle, event));
+    for (unsigned i = 0; i < 2; i++) {
+        OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        fake_hold(streams[i]);
+        OK(cuMemsetD8Async(chunk.ptr, 1, 16, streams[i]));
+    }
+    OK(cuEventRecord(event, streams[1]));
+    fake_step(streams[0]);
+    fake_release(streams[1]);
+    OK(cuEventSynchronize(event));
+    channel_send(&pair.channel, &handle, sizeof handle);
+    tnt_signal(&pair.over);
+    tnt_wait_ok(child);
+    world_expect("R56");
+    for (unsigned i = 0; i < 2; i++) {
+        fake_release(streams[i]);
+        OK(cuStreamDestroy_v2(streams[i]));
+    }
     OK(cuEventDestroy_v2(event));
     leave();
     end();
