@@ -410,6 +410,11 @@ TN_TEST(memory_of_another_instance_is_not_imported)
        cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 1));
     OK(cuCtxPopCurrent_v2(NULL));
     OK(cuDevicePrimaryCtxRelease_v2(1));
+    IS(CUDA_ERROR_INVALID_VALUE,
+       cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 8));
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(NULL, (void *)(intptr_t)fd, 1));
+    OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 1));
+    OK(cuMemRelease(handle));
     close(fd);
     chunk_destroy(&chunk);
     end();

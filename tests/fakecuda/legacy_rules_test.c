@@ -123,6 +123,11 @@ TN_TEST(only_the_base_of_an_allocation_is_freed)
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ptr + 512));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(chunk.ptr));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(4096));
+    CUmemGenericAllocationHandle handle; /* R47 */
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr));
+    IS(CUDA_ERROR_INVALID_VALUE,
+       cuMemRetainAllocationHandle(NULL, (void *)(uintptr_t)chunk.ptr));
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(ptr, 4096));
     OK(cuMemFree_v2(ptr));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ptr));
     chunk_destroy(&chunk);
