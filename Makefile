@@ -38,6 +38,12 @@ test:
 	@dev/build debug
 	@dev/run-tests build/debug
 
+# The tests of GPU memory alone, with the fake driver in each of its worlds.
+test-gpu:
+	@dev/setup test
+	@dev/build debug
+	@dev/run-tests build/debug --suite gpu --suite device
+
 test-fast:
 	@dev/setup test
 	@dev/test-fast
@@ -88,4 +94,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-hybrid demo-python test test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean
+.PHONY: help demo demo-hybrid demo-python test test-gpu test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean

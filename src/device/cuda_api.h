@@ -240,7 +240,9 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
     F(ipc, cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle *, CUevent))      \
     F(ipc, cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent *, CUipcEventHandle))
 #define TNI_CUDA_PEERS(F)                                                                      \
-    F(peers, cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))
+    F(peers, cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))  \
+    F(peers, cuMemcpyPeerAsync, cuMemcpyPeerAsync, 4000,                                       \
+      (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream))
 
 #define TNI_CUDA_FUNCTIONS(F)                                                                  \
     TNI_CUDA_CORE(F)                                                                           \

@@ -15,6 +15,23 @@ static CUresult copy_bytes(struct tni_cuda *cuda, const struct tni_device_copy *
     }
 }
 
+/* Memory of one device is not mapped for another: the driver has to copy with both contexts. */
+static int copy_between(const struct tni_memory_kind *kind, int32_t id,
+                        const struct tni_device_copy *c)
+{
+    struct tni_cuda *cuda = kind->driver;
+    int status = tni_cuda_need(cuda, TNI_CUDA_peers, "copies between devices");
+    if (status != 0 || (status = tni_cuda_enter(kind, c->from_id)) != 0)
+        return status;
+    tni_cuda_leave(cuda, c->from_id, true); /* it stays in use, but is not current */
+    CUcontext to = cuda->devices[id].context, from = cuda->devices[c->from_id].context;
+    status = tni_cuda_check(
+        cuda, cuda->cuMemcpyPeerAsync(c->to, to, c->from, from, c->bytes, c->stream),
+        "cuMemcpyPeerAsync");
+    tni_cuda_release(cuda, c->from_id);
+    return status;
+}
+
 int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
                   const struct tni_device_copy *copy)
 {
@@ -26,7 +43,9 @@ int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
         return status;
     status = tni_cuda_need(cuda, TNI_CUDA_streams, "copies");
     if (status == 0 && copy->bytes != 0)
-        status = tni_cuda_check(cuda, copy_bytes(cuda, copy), names[copy->direction]);
+        status = copy->direction == TNI_COPY_BETWEEN_DEVICES
+                     ? copy_between(kind, id, copy)
+                     : tni_cuda_check(cuda, copy_bytes(cuda, copy), names[copy->direction]);
     tni_cuda_leave(cuda, id, false);
     return status;
 }

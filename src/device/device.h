@@ -22,9 +22,15 @@ struct tni_device_memory {
     bool is_read_only; /* the device refuses writes of this process */
 };
 
-enum { TNI_COPY_TO_DEVICE, TNI_COPY_FROM_DEVICE, TNI_COPY_ON_DEVICE };
+enum {
+    TNI_COPY_TO_DEVICE,
+    TNI_COPY_FROM_DEVICE,
+    TNI_COPY_ON_DEVICE,
+    TNI_COPY_BETWEEN_DEVICES /* of one kind; the stream is of the one to which it goes */
+};
 struct tni_device_copy {
     int direction;     /* TNI_COPY_* */
+    int32_t from_id;   /* of BETWEEN_DEVICES: the device that has the bytes */
     void *stream;      /* of the device whose context the copy uses */
     uint64_t to, from; /* addresses of the device, or of this process's own memory */
     uint64_t bytes;

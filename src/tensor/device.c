@@ -18,10 +18,13 @@ static uintptr_t address_of(const tn_tensor *t)
 static struct tni_device_copy copy_between(const tn_tensor *target, const tn_tensor *source,
                                            void *stream)
 {
-    return (struct tni_device_copy){.direction =
-                                        tni_tensor_is_on_host(target)   ? TNI_COPY_FROM_DEVICE
-                                        : tni_tensor_is_on_host(source) ? TNI_COPY_TO_DEVICE
-                                                                        : TNI_COPY_ON_DEVICE,
+    tn_device to = tni_tensor_device(target), from = tni_tensor_device(source);
+    return (struct tni_device_copy){.direction = to.type == TN_DEVICE_CPU ? TNI_COPY_FROM_DEVICE
+                                                 : from.type == TN_DEVICE_CPU
+                                                     ? TNI_COPY_TO_DEVICE
+                                                 : from.id != to.id ? TNI_COPY_BETWEEN_DEVICES
+                                                                    : TNI_COPY_ON_DEVICE,
+                                    .from_id = from.id,
                                     .stream = stream,
                                     .to = address_of(target),
                                     .from = address_of(source),

@@ -79,6 +79,40 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
     return call_leave(is_wrong ? CUDA_ERROR_INVALID_VALUE : copy(stream, dst, src, bytes));
 }
 
+static CUresult copy_between(CUstream handle, const struct operation *wanted)
+{
+    struct CUstream_st *stream;
+    CUresult code = get_stream(handle, &stream);
+    if (code || wanted->bytes == 0)
+        return code;
+    struct operation *operation = operation_create(OPERATION_COPY);
+    operation->dst = wanted->dst;
+    operation->src = wanted->src;
+    operation->dst_context = wanted->dst_context;
+    operation->src_context = wanted->src_context;
+    operation->bytes = wanted->bytes;
+    stream_submit(stream, operation);
+    return CUDA_SUCCESS;
+}
+
+/* R54: each address is looked up with the context of its own device. */
+CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                           CUcontext src_context, size_t bytes, CUstream stream)
+{
+    CUresult result = call_enter(FN_cuMemcpyPeerAsync, NEEDS_NO_FAULT);
+    if (result)
+        return result;
+    if (!dst_context || !src_context)
+        return call_leave(CUDA_ERROR_INVALID_CONTEXT);
+    const struct operation wanted = {.dst = dst,
+                                     .src = src,
+                                     .dst_context = dst_context,
+                                     .src_context = src_context,
+                                     .bytes = bytes};
+    bool is_wrong = is_nowhere(dst) || is_nowhere(src);
+    return call_leave(is_wrong ? CUDA_ERROR_INVALID_VALUE : copy_between(stream, &wanted));
+}
+
 CUresult fake_kernel_copy(CUstream stream, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
     CUresult result = call_enter_quiet(NEEDS_NO_FAULT);

@@ -424,6 +424,8 @@ struct operation {
     int inflight; /* -1 is none */
     CUdeviceptr dst;
     CUdeviceptr src;
+    CUcontext dst_context; /* whose devices have the memory; NULL: the stream's */
+    CUcontext src_context;
     void *host;
     char *staged; /* a copy of the host's memory, or NULL */
     uint64_t bytes;

@@ -9,14 +9,20 @@
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Aim at the rest of a range, and record the access. @return false if it is not allowed */
-static bool reach(struct CUstream_st *stream, CUdeviceptr address, uint64_t bytes, bool writes,
-                  struct target *ret_target)
+/* Aim at the rest of a range. @return false if the context may not access it */
+static bool reach_by(CUcontext context, CUdeviceptr address, uint64_t bytes, bool writes,
+                     struct target *ret_target)
 {
-    if (!target_access(stream->context, address, writes, ret_target))
+    if (!target_access(context, address, writes, ret_target))
         return false;
     ret_target->length = smaller(ret_target->length, bytes);
     return true;
+}
+
+static bool reach(struct CUstream_st *stream, CUdeviceptr address, uint64_t bytes, bool writes,
+                  struct target *ret_target)
+{
+    return reach_by(stream->context, address, bytes, writes, ret_target);
 }
 
 static void note(struct CUstream_st *stream, const struct target *target, uint64_t bytes,
@@ -39,11 +45,13 @@ static bool fill(struct CUstream_st *stream, const struct operation *o)
 
 static bool copy(struct CUstream_st *stream, const struct operation *o)
 {
+    CUcontext dst = o->dst_context ? o->dst_context : stream->context;
+    CUcontext src = o->src_context ? o->src_context : stream->context;
     struct target to, from;
     uint64_t bytes;
     for (uint64_t done = 0; done < o->bytes; done += bytes) {
-        if (!reach(stream, o->src + done, o->bytes - done, false, &from) ||
-            !reach(stream, o->dst + done, o->bytes - done, true, &to))
+        if (!reach_by(src, o->src + done, o->bytes - done, false, &from) ||
+            !reach_by(dst, o->dst + done, o->bytes - done, true, &to))
             return false;
         bytes = smaller(to.length, from.length);
         note(stream, &from, bytes, false);

@@ -53,8 +53,7 @@ static void load_driver(void *library)
 
 static void load_fake(void)
 {
-    const char *path = getenv("TENON_TEST_FAKECUDA");
-    assert_non_null(path);
+    const char *path = TNT_FAKECUDA;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(library);
 #define LOAD(name)                                                                             \

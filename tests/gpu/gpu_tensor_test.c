@@ -150,6 +150,22 @@ TN_TEST(views_of_a_tensor_on_a_device_copy_their_part)
     gpu_end();
 }
 
+TN_TEST(tensors_are_copied_between_devices)
+{
+    gpu_need_fake();
+    gpu_begin(&(struct fake_options){.device_count = 2});
+    tn_domain *domain = tnt_domain(NULL);
+    tn_tensor *first = gpu_tensor(domain, BYTES, 5), *second;
+    TN_CHECK_OK(tn_tensor_to(domain, first, (tn_device){TN_DEVICE_CUDA, 1}, NULL, &second));
+    assert_int_equal(tn_tensor_device(second).id, 1);
+    gpu_expect(domain, second, 5);
+    TN_CHECK_OK(tn_tensor_copy(first, second)); /* and back */
+    tn_tensor_unref(second);
+    tn_tensor_unref(first);
+    tn_domain_close(domain);
+    gpu_end();
+}
+
 TN_TEST(a_tensor_on_a_device_is_exported_with_its_device)
 {
     gpu_begin(NULL);
