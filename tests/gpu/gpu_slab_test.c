@@ -57,6 +57,19 @@ static tn_tensor *make(int64_t bytes)
     return tensor;
 }
 
+/* What a message of the test says of the order of two processes is said to the fake as well. */
+static void message_sent(void)
+{
+    if (!gpu_is_real())
+        gpu_fake.message_sent(1);
+}
+
+static void message_received(void)
+{
+    if (!gpu_is_real())
+        gpu_fake.message_received(1);
+}
+
 static uint64_t calls(const char *function)
 {
     return gpu_is_real() ? 0 : gpu_fake.calls(function);
@@ -256,7 +269,9 @@ static int hold_a_mapping(void *unused)
     tn_tensor_unref(tensor); /* the slab stays mapped here */
     tnt_signal(&ready);
     TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    message_received();
     gpu_await_used(NULL, SLAB); /* its slab is another one, and the former one is unmapped */
+    gpu_expect(domain, tensor, 0x22);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
     return 0;
@@ -271,7 +286,8 @@ TN_TEST(a_process_unmaps_slabs_that_others_have_ended)
     tn_tensor_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    tensor = make(1 << 20);
+    tensor = gpu_tensor(domain, 1 << 20, 0x22);
+    message_sent();
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
     tnt_wait_ok(pid);
     tn_tensor_unref(tensor);
@@ -350,6 +366,34 @@ TN_TEST(memory_of_devices_and_its_holders_are_seen)
 }
 
 /* ---- the dead ---------------------------------------------------------------------------- */
+
+static int compute_and_release(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = make(SMALL);
+    gpu_kernel_fill(tensor, 0xee);
+    tn_tensor_unref(tensor); /* waits for the kernel */
+    message_sent();
+    tnt_signal(&ready);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_block_of_the_living_is_used_again_after_their_work)
+{
+    gpu_need_fake();
+    begin_with(&(struct fake_options){.delays = true}, NULL);
+    pid_t pid = tnt_fork(compute_and_release, NULL);
+    tnt_await(&ready);
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA),
+                     1); /* the fake hears of messages from now */
+    message_received();
+    tn_tensor *tensor = gpu_tensor(domain, SMALL, 0x11);
+    gpu_expect(domain, tensor, 0x11);
+    tnt_wait_ok(pid);
+    tn_tensor_unref(tensor);
+    end();
+}
 
 static int compute_and_die(void *unused)
 {
