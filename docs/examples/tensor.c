@@ -128,12 +128,18 @@ static void use_device(tn_domain *domain, tn_tensor *image)
     tn_device device;
     if (tn_device_find("cuda:0", &device) != 0)
         return;
+    /* show: tn_tensor_pin */
+    must(tn_tensor_pin(image)); /* for many copies from or to the same memory */
+    /* end */
     /* show: tn_tensor_to tn_tensor_copy_on tn_tensor_device */
     tn_tensor *there;
     must(tn_tensor_to(domain, image, device, NULL, &there)); /* NULL: the default stream */
     assert(tn_tensor_device(there).type == TN_DEVICE_CUDA);
     must(tn_tensor_copy_on(image, there, NULL)); /* does not wait */
     must(tn_tensor_copy(image, there));          /* waits */
+    /* end */
+    /* show: tn_tensor_unpin */
+    must(tn_tensor_unpin(image));
     /* end */
     tn_tensor_unref(there);
 }

@@ -263,6 +263,33 @@ TN_API TN_NODISCARD int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor,
                                      tn_device device, void *stream, tn_tensor **ret_tensor);
 
 /**
+ * Register the memory of a tensor's storage with the driver of CUDA, for this process: copies
+ * between it and devices then go at full speed, without a copy in between. It stays registered
+ * until tn_tensor_unpin(), or until the process gives its last tensor over the storage back. To
+ * other processes it is a tensor on the CPU like any other.
+ *
+ * Registering takes as long as a copy or longer: it pays for memory that is copied many times.
+ * A storage that is registered cannot be resized or moved by tn_tensor_share().
+ *
+ * @return 0, also if it is registered by this call of another thread; or
+ *         TN_ERR_EXISTS       a page of it is registered by somebody else, such as another
+ * small tensor in the same page TN_ERR_INVALID      the tensor is NULL TN_ERR_UNSUPPORTED  the
+ * tensor is on a device; there is no driver TN_ERR_DENIED       it is read-only for this
+ * process TN_ERR_NO_MEMORY    the machine lets this process keep no more memory in place
+ *         TN_ERR_DEVICE, TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: as the driver does.   Fork: a child has it not registered.
+ * Crash: the kernel ends it.
+ */
+TN_API TN_NODISCARD int tn_tensor_pin(tn_tensor *tensor);
+/**
+ * End tn_tensor_pin(), after all copies on streams that use the memory. A storage that is not
+ * registered stays as it is.
+ * @return 0, TN_ERR_INVALID (the tensor is NULL), TN_ERR_DEVICE, TN_ERR_FORKED
+ */
+TN_API TN_NODISCARD int tn_tensor_unpin(tn_tensor *tensor);
+
+/**
  * The first element; NULL if the tensor has none. Borrowed while the tensor lives and is not
  * shared anew. Of a tensor on a device it is the device's address in this process, which no
  * program on the CPU can follow.

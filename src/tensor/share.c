@@ -19,6 +19,9 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
                                         "copy the tensor into a shared tensor");
     if (tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
+    if (atomic_load(&s->is_pinned))
+        return tni_fail(TN_ERR_DENIED, "the tensor's memory is registered with a driver and "
+                                       "cannot be moved: tn_tensor_unpin() it first");
     if (exports > 0)
         return tni_fail(TN_ERR_DENIED,
                         "%u DLPack exports point into the tensor's memory: it cannot be moved",
@@ -202,6 +205,9 @@ static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
     if (atomic_load_explicit(&s->exports, memory_order_acquire) > 0)
         return tni_fail(TN_ERR_DENIED,
                         "a DLPack export points into the storage: it cannot be resized");
+    if (atomic_load(&s->is_pinned))
+        return tni_fail(TN_ERR_DENIED, "the storage is registered with a driver: "
+                                       "tn_tensor_unpin() it first");
     struct tni_reach reach;
     int status =
         tni_shape_reach(t->ndim, t->extents, tni_tensor_strides(t), t->item_bytes, &reach);

@@ -25,6 +25,14 @@ static void drain(const struct tni_storage *s)
         (void)kind->drain(kind, s->mapping->memory.device.id);
 }
 
+/* No process may get memory that a device of this one still reaches: pin.c. */
+static void unpin(struct tni_storage *s)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(TN_DEVICE_CUDA);
+    if (kind->unpin(kind, s->data) != 0)
+        tni_log(TNI_LOG_DEBUG, "memory stays registered: %s", tn_error_detail());
+}
+
 void tni_storage_unref(struct tni_storage *s)
 {
     /*
@@ -34,6 +42,8 @@ void tni_storage_unref(struct tni_storage *s)
     if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (TNI_UNLIKELY(atomic_load_explicit(&s->is_pinned, memory_order_relaxed)))
+        unpin(s);
     if (TNI_UNLIKELY(s->mapping != NULL)) {
         drain(s);
         tni_backing_unmap(s->domain, s->mapping); /* before the block can be reused */

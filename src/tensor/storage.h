@@ -24,6 +24,7 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->is_described = false;
     s->mapping = NULL;
     atomic_store_explicit(&s->is_touched, false, memory_order_relaxed);
+    atomic_store_explicit(&s->is_pinned, false, memory_order_relaxed);
 }
 
 /** Drop a reference. The last one also gives back the block or frees the private memory. */

@@ -170,6 +170,12 @@ FAULTS(tn_tensor_copy_on, .prepare = make_overlapping, .finish = end_overlapping
     static int ask_##name(void) { return (expression) ? 0 : TN_ERR_CORRUPT; }                  \
     FAULTS(name, WITH_TENSOR, .has_no_calls = true, .call = ask_##name)
 ASK(tn_tensor_data, tn_tensor_data(t) != NULL)
+/* There is no driver: tests/gpu have the failures of one. */
+static int pin(void) { return tn_tensor_pin(t); }
+static int unpin(void) { return tn_tensor_unpin(t); }
+FAULTS(tn_tensor_pin, WITH_TENSOR, .depends = true, .keeps_memory = true,
+       .expected = TN_ERR_UNSUPPORTED, .call = pin)
+FAULTS(tn_tensor_unpin, WITH_TENSOR, .has_no_calls = true, .call = unpin)
 ASK(tn_tensor_device, tn_tensor_device(t).type == TN_DEVICE_CPU)
 ASK(tn_tensor_dtype, tn_tensor_dtype(t) == TN_UINT8)
 ASK(tn_tensor_ndim, tn_tensor_ndim(t) == 1)

@@ -196,6 +196,55 @@ TN_TEST(a_tensor_is_found_by_an_address_of_its_device)
     gpu_end();
 }
 
+/* ---- pinned memory ----------------------------------------------------------------------- */
+
+TN_TEST(memory_of_the_host_is_registered_until_its_tensors_end)
+{
+    gpu_begin(NULL);
+    tn_domain *domain = tnt_domain(NULL);
+    tn_tensor *there = gpu_tensor(domain, BYTES, 3), *here, *own, *view;
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, NULL, &here));
+    TN_CHECK_OK(tn_tensor_pin(here));
+    TN_CHECK_OK(tn_tensor_pin(here)); /* once */
+    TN_CHECK_OK(tn_tensor_copy(here, there));
+    assert_int_equal(*(uint8_t *)tn_tensor_data(here), 3);
+    TN_CHECK_OK(tn_tensor_slice(here, 0, 0, 100, 1, &view));
+    tn_tensor_unref(here);
+    TN_CHECK_OK(tn_tensor_copy(view, view));
+    tn_tensor_unref(view); /* the last tensor over the storage ends it */
+
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){BYTES}, &own));
+    TN_CHECK_OK(tn_tensor_pin(own));
+    assert_int_equal(tn_tensor_share(domain, own, NULL), TN_ERR_DENIED);
+    expect_detail("tn_tensor_unpin()");
+    assert_int_equal(tn_tensor_resize_storage(own, 2 * BYTES), TN_ERR_DENIED);
+    TN_CHECK_OK(tn_tensor_unpin(own));
+    TN_CHECK_OK(tn_tensor_unpin(own));
+    TN_CHECK_OK(tn_tensor_share(domain, own, NULL));
+    assert_int_equal(tn_tensor_pin(there), TN_ERR_UNSUPPORTED);
+    tn_tensor_unref(own);
+    tn_tensor_unref(there);
+    tn_domain_close(domain);
+    gpu_end();
+}
+
+TN_TEST(memory_that_cannot_be_registered_is_an_error)
+{
+    gpu_need_fake();
+    gpu_begin(NULL);
+    tn_domain *domain = tnt_domain(NULL);
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, NULL, &tensor));
+    gpu_fake.fail_nth("cuMemHostRegister_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(tn_tensor_pin(tensor), TN_ERR_NO_MEMORY);
+    gpu_fake.fail_nth("cuMemHostRegister_v2", 1, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    assert_int_equal(tn_tensor_pin(tensor), TN_ERR_EXISTS);
+    TN_CHECK_OK(tn_tensor_pin(tensor));
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    gpu_end();
+}
+
 /* ---- refused ----------------------------------------------------------------------------- */
 
 TN_TEST(options_that_do_not_fit_a_device_are_refused)

@@ -299,6 +299,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_slice, ANY, tn_tensor_slice(tensor, 0, 0, 2, 1, OUT(tn_tensor *)))             \
     X(tn_tensor_transpose, ANY, tn_tensor_transpose(tensor, NULL, OUT(tn_tensor *)))           \
     X(tn_tensor_reshape, ANY, tn_tensor_reshape(tensor, 1, shape, OUT(tn_tensor *)))           \
+    X(tn_tensor_pin, ANY, tn_tensor_pin(own))                                                  \
+    X(tn_tensor_unpin, 0, tn_tensor_unpin(own))                                                \
     X(tn_tensor_device, ANY, DO(tn_tensor_device(tensor)))                                     \
     X(tn_tensor_copy_on, ANY, tn_tensor_copy_on(own, tensor, NULL))                            \
     X(tn_tensor_to, TN_ERR_FORKED,                                                             \

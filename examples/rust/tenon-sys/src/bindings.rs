@@ -412,6 +412,12 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_tensor_pin(tensor: *mut tn_tensor) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_tensor_unpin(tensor: *mut tn_tensor) -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_tensor_data(tensor: *const tn_tensor) -> *mut ::std::os::raw::c_void;
 }
 extern "C" {
