@@ -37,6 +37,16 @@ static int as_size(PyObject *number, int64_t *ret)
     return *ret == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
+int tnp_word(PyObject *number, uint64_t *ret)
+{
+    PyObject *index = PyNumber_Index(number);
+    if (index == NULL)
+        return -1;
+    *ret = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    return *ret == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
 int tnp_shape(PyObject *shape, int64_t ret_shape[TN_MAX_NDIM], int32_t *ret_ndim)
 {
     if (PyIndex_Check(shape)) {

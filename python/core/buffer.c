@@ -140,6 +140,8 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags)
     const char *letters = native_letters(dtype);
     char name[32];
     view->obj = NULL;
+    if (tnp_tensor_check_on_cpu(self) < 0)
+        return -1;
     if (letters == NULL) {
         PyErr_Format(PyExc_BufferError,
                      "the buffer protocol has no %s: hand the tensor over by DLPack, as "

@@ -94,6 +94,15 @@ PyObject *tnp_tuple(const int64_t *numbers, int32_t count);
  * names it).
  */
 int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype);
+/** Read an int that is not negative, or an object like one. -1: raised. */
+int tnp_word(PyObject *number, uint64_t *ret_word);
+/**
+ * Read a device from a text, as tn_device_find() does. -1: raised (TypeError, or as of
+ * tn_device_find()).
+ */
+int tnp_device(PyObject *device, tn_device *ret_device);
+/** "cpu", "cuda:0" */
+PyObject *tnp_device_name(tn_device device);
 
 /* ---- formats (format.c) ------------------------------------------------------------------ */
 
@@ -217,6 +226,7 @@ int tnp_error_init(PyObject *module);
 int tnp_wait_init(PyObject *module);
 int tnp_domain_init(PyObject *module);
 int tnp_tensor_init(PyObject *module);
+int tnp_device_init(PyObject *module);
 int tnp_queue_init(PyObject *module);
 int tnp_popped_init(PyObject *module);
 int tnp_backlog_init(PyObject *module);

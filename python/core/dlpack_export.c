@@ -65,14 +65,34 @@ static PyObject *unversioned_capsule(DLManagedTensorVersioned *managed)
     return capsule;
 }
 
-static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
+/* What a consumer asks for. */
+struct wish {
+    bool may_copy, must_copy;
+    bool wants_cpu; /* else the tensor's own device */
+};
+
+/* Make the tensor that a copy goes into. @return 0, or a status; 1: raised */
+static int make_target(PyObject *self, bool on_cpu, tn_tensor **ret)
 {
-    tn_tensor *dense, *t = tensor_in(self);
-    int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
-                                          tn_tensor_shape(t), &dense);
+    const tn_tensor *t = tensor_in(self);
+    if (on_cpu)
+        return tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                        tn_tensor_shape(t), ret);
+    PyObject *domain = tnp_tensor_domain_for_copy(self);
+    if (domain == NULL)
+        return 1;
+    int status = tnp_tensor_make_alike(t, domain, TN_NOW, ret);
+    Py_DECREF(domain);
+    return status;
+}
+
+static int export_copy(PyObject *self, bool on_cpu, DLManagedTensorVersioned **ret_managed)
+{
+    tn_tensor *dense;
+    int status = make_target(self, on_cpu, &dense);
     if (status != 0)
         return status;
-    status = tnp_tensor_copy_status((tnp_side){dense, NULL}, (tnp_side){t, self});
+    status = tnp_tensor_copy_status((tnp_side){dense, NULL}, (tnp_side){tensor_in(self), self});
     if (status == 0 && (status = tn_tensor_to_dlpack(dense, ret_managed)) == 0)
         (*ret_managed)->flags |= DLPACK_FLAG_BITMASK_IS_COPIED;
     tn_tensor_unref(dense);
@@ -114,22 +134,68 @@ static int parse_pair(PyObject *pair, const char *what, long ret[2])
     return -1;
 }
 
-static int check_target(PyObject *stream, PyObject *device)
+static int fail_stream(PyObject *stream, const char *why)
 {
-    long pair[2];
-    if (stream != Py_None) {
-        PyErr_Format(PyExc_ValueError, "stream=%R: memory of the CPU has none", stream);
-        return -1;
-    }
-    if (device == Py_None)
-        return 0;
-    if (parse_pair(device, "dl_device", pair) < 0)
-        return -1;
-    if (pair[0] == kDLCPU && pair[1] == 0)
-        return 0;
-    PyErr_Format(PyExc_BufferError, "dl_device=(%ld, %ld): the tensor is on the CPU, (%d, 0)",
-                 pair[0], pair[1], (int)kDLCPU);
+    PyErr_Format(PyExc_ValueError, "stream=%R: %s", stream, why);
     return -1;
+}
+
+/*
+ * tenon waits for its own copies, so nothing is pending that the stream would have to wait for.
+ * -1: raised
+ */
+static int check_stream(PyObject *self, PyObject *stream)
+{
+    int overflow;
+    if (stream == Py_None)
+        return 0;
+    if (tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU)
+        return fail_stream(stream, "memory of the CPU has none");
+    long long number = PyLong_AsLongLongAndOverflow(stream, &overflow);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (number == 0 && overflow == 0)
+        return fail_stream(stream, "DLPack does not say which stream that is; 1 is the legacy "
+                                   "default stream");
+    return number < -1 || overflow < 0
+               ? fail_stream(stream, "a stream is a positive number, or -1")
+               : 0;
+}
+
+/* Read which device the consumer wants. -1: raised */
+static int parse_target(PyObject *self, PyObject *target, struct wish *wish)
+{
+    tn_device here = tn_tensor_device(tensor_in(self));
+    long pair[2];
+    if (target == Py_None)
+        return 0;
+    if (parse_pair(target, "dl_device", pair) < 0)
+        return -1;
+    if (pair[0] == here.type && pair[1] == here.id)
+        return 0;
+    wish->wants_cpu = pair[0] == kDLCPU && pair[1] == 0;
+    wish->must_copy = true;
+    if (wish->wants_cpu && wish->may_copy)
+        return 0;
+    PyObject *name =
+        here.type == TN_DEVICE_CPU ? PyUnicode_FromString("the CPU") : tnp_device_name(here);
+    if (name != NULL)
+        PyErr_Format(PyExc_BufferError, "dl_device=(%ld, %ld): the tensor is on %U, (%d, %d)%s",
+                     pair[0], pair[1], name, (int)here.type, (int)here.id,
+                     wish->wants_cpu ? ", and copy=False forbids a copy" : "");
+    Py_XDECREF(name);
+    return -1;
+}
+
+static int parse_wish(PyObject *self, PyObject *target, PyObject *copy, struct wish *ret)
+{
+    int wants_copy = copy == Py_None ? 0 : PyObject_IsTrue(copy);
+    if (wants_copy < 0)
+        return -1;
+    *ret = (struct wish){.must_copy = wants_copy != 0,
+                         .may_copy = copy == Py_None || wants_copy != 0,
+                         .wants_cpu = tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU};
+    return parse_target(self, target, ret);
 }
 
 /*
@@ -162,18 +228,18 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
+    struct wish wish;
     DLManagedTensorVersioned *managed;
     long most[2] = {0, 0};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$OOOO:__dlpack__", names, &stream,
                                      &version, &device, &copy) ||
-        check_target(stream, device) < 0 ||
+        check_stream(self, stream) < 0 || parse_wish(self, device, copy, &wish) < 0 ||
         (version != Py_None && parse_pair(version, "max_version", most) < 0))
         return NULL;
-    int wants_copy = copy == Py_None ? 0 : PyObject_IsTrue(copy);
-    if (wants_copy < 0)
+    int status = wish.must_copy ? export_copy(self, wish.wants_cpu, &managed)
+                                : tn_tensor_to_dlpack(tensor_in(self), &managed);
+    if (status > 0)
         return NULL;
-    int status = wants_copy ? export_copy(self, &managed)
-                            : tn_tensor_to_dlpack(tensor_in(self), &managed);
     if (status == TN_ERR_UNSUPPORTED)
         return raise_as(PyExc_BufferError);
     if (status != 0)
@@ -189,6 +255,7 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
 
 PyObject *tnp_tensor_dlpack_device(PyObject *self, PyObject *unused)
 {
-    (void)self, (void)unused;
-    return Py_BuildValue("ii", (int)kDLCPU, 0);
+    tn_device device = tn_tensor_device(tensor_in(self));
+    (void)unused;
+    return Py_BuildValue("ii", (int)device.type, (int)device.id);
 }

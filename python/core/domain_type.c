@@ -310,10 +310,12 @@ static PyMethodDef methods[] = {
      "poll_clear($self, /)\n--\n\n"
      "Call it when poll_fd() is readable."},
     {"empty", WITH_KEYWORDS(tnp_domain_empty), METH_VARARGS | METH_KEYWORDS,
-     "empty($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False)\n--\n\n"
+     "empty($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False, "
+     "device=None)\n--\n\n"
      "Make a tensor in shared memory, contents undefined."},
     {"zeros", WITH_KEYWORDS(tnp_domain_zeros), METH_VARARGS | METH_KEYWORDS,
-     "zeros($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False)\n--\n\n"
+     "zeros($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False, "
+     "device=None)\n--\n\n"
      "Make a tensor in shared memory, all zero."},
     {"find", tnp_domain_find, METH_VARARGS,
      "find($self, address, size_bytes, /)\n--\n\n"

@@ -66,8 +66,8 @@ static PyObject *get_address(PyObject *self, void *unused)
 }
 static PyObject *get_device(PyObject *self, void *unused)
 {
-    (void)self, (void)unused;
-    return PyUnicode_FromString("cpu");
+    (void)unused;
+    return tnp_device_name(tn_tensor_device(tensor_in(self)));
 }
 static PyObject *get_is_shared(PyObject *self, void *unused)
 {
@@ -122,7 +122,9 @@ PyGetSetDef tnp_tensor_facts[] = {
      "Of the first element, from the start of the storage.", NULL},
     {"storage_bytes", get_storage_bytes, NULL, "Bytes of the whole storage.", NULL},
     {"address", get_address, NULL, "Of the first element; 0 if there is none.", NULL},
-    {"device", get_device, NULL, "\"cpu\".", NULL},
+    {"device", get_device, NULL, "\"cpu\", or as \"cuda:0\".", NULL},
+    {"__cuda_array_interface__", tnp_tensor_cuda_array, NULL,
+     "Of a tensor on a CUDA device: where it lies, for other libraries.", NULL},
     {"is_shared", get_is_shared, NULL, "Whether other processes can have its memory.", NULL},
     {"is_contiguous", get_is_contiguous, NULL, "Whether its elements are in row-major order.",
      NULL},
@@ -136,15 +138,27 @@ PyGetSetDef tnp_tensor_facts[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+/* What repr() says of the device: "" of the CPU. */
+static PyObject *device_part(PyObject *self)
+{
+    if (tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU)
+        return PyUnicode_FromString("");
+    PyObject *device = get_device(self, NULL);
+    PyObject *part = device == NULL ? NULL : PyUnicode_FromFormat("device=%U, ", device);
+    Py_XDECREF(device);
+    return part;
+}
+
 PyObject *tnp_tensor_repr(PyObject *self)
 {
     const char *strategy = tn_strategy_name(tnp_info(tensor_in(self)).strategy);
     const char *name = tn_tensor_name(tensor_in(self));
     PyObject *shape = get_shape(self, NULL), *dtype = get_dtype(self, NULL), *text = NULL;
     PyObject *label = name != NULL ? PyUnicode_FromString(name) : NULL;
-    if (shape != NULL && dtype != NULL && (name == NULL || label != NULL)) {
+    PyObject *device = device_part(self);
+    if (shape != NULL && dtype != NULL && device != NULL && (name == NULL || label != NULL)) {
         text = PyUnicode_FromFormat(
-            "tenon.Tensor(shape=%R, dtype=%U, %s%s%s", shape, dtype,
+            "tenon.Tensor(shape=%R, dtype=%U, %U%s%s%s", shape, dtype, device,
             strategy != NULL ? "shared by " : "", strategy != NULL ? strategy : "private",
             tnp_info(tensor_in(self)).is_read_only ? ", read-only" : "");
         PyObject *end = text == NULL    ? NULL
@@ -155,6 +169,7 @@ PyObject *tnp_tensor_repr(PyObject *self)
     }
     Py_XDECREF(shape);
     Py_XDECREF(dtype);
+    Py_XDECREF(device);
     Py_XDECREF(label);
     return text;
 }

@@ -98,13 +98,16 @@ PyObject *tnp_tensor_get_transposed(PyObject *self, void *unused)
 
 /* ---- copies ------------------------------------------------------------------------------ */
 
-/* Make a tensor of the same dtype and shape, in the same domain or in private memory. */
-static int make_alike(const tn_tensor *t, PyObject *domain, tn_tensor **ret)
+int tnp_tensor_make_alike(const tn_tensor *t, PyObject *domain, tn_deadline deadline,
+                          tn_tensor **ret)
 {
     if (domain == NULL)
         return tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
                                         tn_tensor_shape(t), ret);
-    tnp_tensor_request request = {.dtype = tn_tensor_dtype(t), .ndim = tn_tensor_ndim(t)};
+    tnp_tensor_request request = {.dtype = tn_tensor_dtype(t),
+                                  .ndim = tn_tensor_ndim(t),
+                                  .deadline = deadline,
+                                  .device = tn_tensor_device(t)};
     memcpy(request.shape, tn_tensor_shape(t), (size_t)request.ndim * sizeof request.shape[0]);
     return tnp_domain_make_tensor(domain, &request, ret);
 }
@@ -116,7 +119,7 @@ PyObject *tnp_tensor_copy(PyObject *self, PyObject *unused)
     (void)unused;
     if (domain != NULL && tnp_domain_of(domain) == NULL)
         return NULL;
-    int status = make_alike(tensor_in(self), domain, &result);
+    int status = tnp_tensor_make_alike(tensor_in(self), domain, TN_NOW, &result);
     if (status == 0 && (status = tn_tensor_copy_attributes(result, tensor_in(self))) != 0)
         tn_tensor_unref(result);
     if (status != 0)
@@ -148,6 +151,8 @@ PyObject *tnp_tensor_tobytes(PyObject *self, PyObject *unused)
 {
     tn_tensor *t = tensor_in(self), *dense;
     (void)unused;
+    if (tnp_tensor_check_on_cpu(self) < 0)
+        return NULL;
     if (tnp_info(t).is_contiguous)
         return tnp_bytes(self, tn_tensor_data(t), tnp_info(t).size_bytes);
     int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),

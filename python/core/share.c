@@ -30,23 +30,30 @@ static int parse_strategy(const char *name, uint32_t *ret_strategy)
 
 static int parse_wanted(PyObject *args, PyObject *keywords, tnp_tensor_request *ret)
 {
-    static char *names[] = {"shape", "dtype", "timeout", "strategy", "write_once", NULL};
-    PyObject *shape, *dtype, *timeout = NULL;
+    static char *names[] = {"shape",      "dtype",  "timeout", "strategy",
+                            "write_once", "device", NULL};
+    PyObject *shape, *dtype, *timeout = NULL, *device = Py_None;
     const char *strategy = NULL;
     int write_once = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O$zp", names, &shape, &dtype, &timeout,
-                                     &strategy, &write_once))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O$zpO", names, &shape, &dtype,
+                                     &timeout, &strategy, &write_once, &device))
         return -1;
     *ret = (tnp_tensor_request){.flags = write_once ? TN_TENSOR_WRITE_ONCE : 0};
     if (tnp_shape(shape, ret->shape, &ret->ndim) < 0 || tnp_dtype(dtype, &ret->dtype) < 0 ||
+        (device != Py_None && tnp_device(device, &ret->device) < 0) ||
         tnp_deadline(timeout, TN_NOW, &ret->deadline) < 0)
         return -1;
     return parse_strategy(strategy, &ret->strategy);
 }
 
-/* Whether committing so much memory takes long. An invalid size fails anyway. */
+/*
+ * Whether committing so much memory takes long, or memory of a device, whose driver may have to
+ * start. An invalid size fails anyway.
+ */
 static bool is_much(const tnp_tensor_request *w)
 {
+    if (w->device.type != 0 && w->device.type != TN_DEVICE_CPU)
+        return true;
     uint64_t bytes = (uint64_t)TN_DTYPE_BITS(w->dtype) * TN_DTYPE_LANES(w->dtype) / 8;
     for (int32_t i = 0; i < w->ndim; i++)
         if (w->shape[i] <= 0 || __builtin_mul_overflow(bytes, (uint64_t)w->shape[i], &bytes))
@@ -61,8 +68,10 @@ static bool is_much(const tnp_tensor_request *w)
 int tnp_domain_make_tensor(PyObject *object, const tnp_tensor_request *w, tn_tensor **ret)
 {
     tn_domain *domain = ((tnp_domain *)object)->domain;
-    tn_tensor_options options = {
-        .struct_size = sizeof options, .strategy = w->strategy, .flags = w->flags};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = w->strategy,
+                                 .flags = w->flags,
+                                 .device = w->device};
     bool is_long = is_much(w);
     int status = TN_ERR_NO_MEMORY;
     if (!is_long)
@@ -96,17 +105,6 @@ PyObject *tnp_domain_zeros(PyObject *object, PyObject *args, PyObject *keywords)
     return make(object, args, keywords, TN_TENSOR_ZEROED);
 }
 
-/* -1: raised (TypeError, OverflowError) */
-static int parse_word(PyObject *number, uint64_t *ret)
-{
-    PyObject *index = PyNumber_Index(number);
-    if (index == NULL)
-        return -1;
-    *ret = PyLong_AsUnsignedLongLong(index);
-    Py_DECREF(index);
-    return *ret == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
-}
-
 PyObject *tnp_domain_find(PyObject *object, PyObject *args)
 {
     PyObject *address_object, *size_object;
@@ -114,7 +112,7 @@ PyObject *tnp_domain_find(PyObject *object, PyObject *args)
     tn_domain *domain;
     tn_tensor *tensor;
     if (!PyArg_ParseTuple(args, "OO:find", &address_object, &size_object) ||
-        parse_word(address_object, &address) < 0 || parse_word(size_object, &size_bytes) < 0 ||
+        tnp_word(address_object, &address) < 0 || tnp_word(size_object, &size_bytes) < 0 ||
         (domain = tnp_domain_of(object)) == NULL)
         return NULL;
     int status = tn_tensor_find(domain, (const void *)(uintptr_t)address, size_bytes, &tensor);

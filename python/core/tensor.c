@@ -83,10 +83,17 @@ void tnp_tensor_wait_until_unused(PyObject *tensor)
         tnp_pause();
 }
 
+/* A copy from or to a device waits for what the device does. */
+static bool is_on_device(tnp_side side)
+{
+    return tn_tensor_device(side.tensor).type != TN_DEVICE_CPU;
+}
+
 int tnp_tensor_copy_status(tnp_side target, tnp_side source)
 {
     int status;
-    if (tnp_info(target.tensor).size_bytes < TNP_MANY_BYTES) {
+    if (tnp_info(target.tensor).size_bytes < TNP_MANY_BYTES && !is_on_device(target) &&
+        !is_on_device(source)) {
         status = tn_tensor_copy(target.tensor, source.tensor);
     } else {
         tnp_tensor_begin_use(target.owner);

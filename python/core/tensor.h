@@ -60,10 +60,17 @@ typedef struct {
     int64_t shape[TN_MAX_NDIM];
     tn_deadline deadline;
     uint32_t strategy, flags; /* TN_STRATEGY_*, TN_TENSOR_* */
+    tn_device device;         /* all 0: the CPU */
 } tnp_tensor_request;
 /** Make the tensor. pre: the domain is open. @return 0, or a status for tnp_raise() */
 int tnp_domain_make_tensor(PyObject *domain, const tnp_tensor_request *request,
                            tn_tensor **ret_tensor);
+/**
+ * Make a tensor of the same dtype and shape on the same device. `domain` is open; NULL: private
+ * memory. @return 0, or a status for tnp_raise()
+ */
+int tnp_tensor_make_alike(const tn_tensor *tensor, PyObject *domain, tn_deadline deadline,
+                          tn_tensor **ret_tensor);
 /** share.c: methods of Domain that make, find and load tensors. */
 PyObject *tnp_domain_empty(PyObject *domain, PyObject *args, PyObject *keywords);
 PyObject *tnp_domain_zeros(PyObject *domain, PyObject *args, PyObject *keywords);
@@ -109,6 +116,24 @@ PyObject *tnp_tensor_copy(PyObject *tensor, PyObject *unused);
 PyObject *tnp_tensor_deep_copy(PyObject *tensor, PyObject *memo);
 PyObject *tnp_tensor_shallow_copy(PyObject *tensor, PyObject *unused);
 PyObject *tnp_tensor_tobytes(PyObject *tensor, PyObject *unused);
+/**
+ * device.c: check that the CPU can reach the elements. Every function that reads or writes them
+ * calls this one before. -1: raised (TypeError, which names the device).
+ */
+int tnp_tensor_fail_on_device(PyObject *tensor);
+static inline int tnp_tensor_check_on_cpu(PyObject *tensor)
+{
+    return tn_tensor_device(((tnp_tensor *)tensor)->tensor).type == TN_DEVICE_CPU
+               ? 0
+               : tnp_tensor_fail_on_device(tensor);
+}
+/**
+ * The domain of a copy, a new reference: that of the tensor, or that of this process. It is
+ * open. NULL: raised.
+ */
+PyObject *tnp_tensor_domain_for_copy(PyObject *tensor);
+PyObject *tnp_tensor_to(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_cuda_array(PyObject *tensor, void *unused);
 /** facts.c: the attributes that cannot be set. An entry without a name ends the table. */
 extern PyGetSetDef tnp_tensor_facts[];
 PyObject *tnp_tensor_repr(PyObject *tensor);

@@ -50,6 +50,8 @@ static PyObject *iterate(PyObject *self)
 
 static int truth(PyObject *self)
 {
+    if (tnp_tensor_check_on_cpu(self) < 0)
+        return -1;
     if (tn_tensor_count(tensor_in(self)) != 1) {
         PyErr_Format(PyExc_ValueError, "a tensor of %lld elements is neither true nor false",
                      (long long)tn_tensor_count(tensor_in(self)));
@@ -118,6 +120,9 @@ static PyMethodDef methods[] = {
     {"item", tnp_tensor_item, METH_NOARGS,
      "item($self, /)\n--\n\n"
      "The only element as a number."},
+    {"to", WITH_KEYWORDS(tnp_tensor_to), METH_VARARGS | METH_KEYWORDS,
+     "to($self, /, device, stream=0)\n--\n\n"
+     "A tensor on another device with the same elements; itself if it is there."},
     {"same_storage", same_storage, METH_O,
      "same_storage($self, other, /)\n--\n\n"
      "Whether both are views of one storage."},
@@ -130,7 +135,7 @@ static PyMethodDef methods[] = {
      "A capsule for another library, without a copy."},
     {"__dlpack_device__", tnp_tensor_dlpack_device, METH_NOARGS,
      "__dlpack_device__($self, /)\n--\n\n"
-     "(1, 0): the CPU."},
+     "The device: (1, 0) is the CPU, (2, n) the CUDA device n."},
     {"__array__", WITH_KEYWORDS(tnp_tensor_array), METH_VARARGS | METH_KEYWORDS,
      "__array__($self, /, dtype=None, copy=None)\n--\n\n"
      "An array of NumPy over the same memory."},

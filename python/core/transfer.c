@@ -159,10 +159,11 @@ PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline de
     }
     if (status != 0 && status != TN_ERR_DENIED)
         return tnp_raise(status);
-    tn_tensor *copy = tnp_new_tensor(domain, tn_tensor_dtype(t), tn_tensor_ndim(t),
-                                     tn_tensor_shape(t), deadline);
-    if (copy == NULL)
+    tn_tensor *copy;
+    if (tnp_domain_of(domain) == NULL)
         return NULL;
+    if ((status = tnp_tensor_make_alike(t, domain, deadline, &copy)) != 0)
+        return tnp_raise(status);
     if ((status = tn_tensor_copy_attributes(copy, t)) != 0)
         tnp_raise(status);
     if (status == 0 &&

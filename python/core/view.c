@@ -177,6 +177,8 @@ PyObject *tnp_tensor_subscript(PyObject *self, PyObject *index)
     tn_tensor *view;
     if (parse(tensor_in(self), index, &place) < 0)
         return NULL;
+    if (place.is_element && tnp_tensor_check_on_cpu(self) < 0)
+        return NULL;
     if (place.is_element)
         return tnp_element_get(tn_tensor_dtype(tensor_in(self)),
                                element_at(tensor_in(self), &place));
@@ -318,7 +320,9 @@ static int assign_to(tnp_side target, PyObject *value)
     PyObject *source = tnp_tensor_from(value);
     if (source == NULL)
         return -1;
-    int failed = copy_broadcast(target, (tnp_side){tensor_in(source), source});
+    int failed = tnp_tensor_check_on_cpu(source);
+    if (failed == 0)
+        failed = copy_broadcast(target, (tnp_side){tensor_in(source), source});
     Py_DECREF(source);
     return failed;
 }
@@ -344,7 +348,8 @@ int tnp_tensor_assign(PyObject *self, PyObject *index, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
         return -1;
     }
-    if (tnp_tensor_check_writable(self) < 0 || parse(tensor_in(self), index, &place) < 0)
+    if (tnp_tensor_check_on_cpu(self) < 0 || tnp_tensor_check_writable(self) < 0 ||
+        parse(tensor_in(self), index, &place) < 0)
         return -1;
     if (place.is_element && is_number(value))
         return set_element(tensor_in(self), &place, value);
@@ -396,12 +401,14 @@ static PyObject *list_axis(const tn_tensor *t, int64_t at, int32_t axis)
 PyObject *tnp_tensor_tolist(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return list_axis(tensor_in(self), 0, 0);
+    return tnp_tensor_check_on_cpu(self) < 0 ? NULL : list_axis(tensor_in(self), 0, 0);
 }
 
 PyObject *tnp_tensor_item(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    if (tnp_tensor_check_on_cpu(self) < 0)
+        return NULL;
     if (tn_tensor_count(tensor_in(self)) == 1)
         return tnp_element_get(tn_tensor_dtype(tensor_in(self)),
                                tn_tensor_data(tensor_in(self)));

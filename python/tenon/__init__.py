@@ -50,6 +50,7 @@ from ._core import version as _version  # noqa: E402
 
 TYPE_CHECKING = False  # as typing has it, which takes long to import
 if TYPE_CHECKING:
+    from ._devices import Device, devices
     from ._executor import Executor
     from ._inspect import Report as Report, inspect as inspect
     from ._meeting import Event, Lock, Message, Queue, Semaphore
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 else:
     # These names are imported on first use, since many programs never use them.
     _modules = {
+        "_devices": ["Device", "devices"],
         "_executor": ["Executor"],
         "_inspect": ["Report", "inspect"],
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
@@ -89,6 +91,7 @@ __all__ = [
     "Closed",
     "Corrupt",
     "Denied",
+    "Device",
     "DeviceFailed",
     "Domain",
     "Error",
@@ -115,6 +118,7 @@ __all__ = [
     "Unsupported",
     "VersionMismatch",
     "asarray",
+    "devices",
     "domain",
     "empty",
     "from_dlpack",

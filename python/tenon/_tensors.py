@@ -25,6 +25,7 @@ def empty(
     strategy: Optional[str] = None,
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
+    device: Optional[str] = None,
 ) -> _core.Tensor:
     """Make a tensor in shared memory. Its contents are undefined.
 
@@ -36,6 +37,7 @@ def empty(
     strategy : "arena", "file_descriptor" or "file_system"; None for this process's
     write_once : bool, whether receivers get read-only tensors
     domain : tenon.Domain, not its name; None for this process's
+    device : "cpu", "cuda:0", or a UUID as of devices(); None for the CPU
 
     Returns
     -------
@@ -44,9 +46,13 @@ def empty(
     Raises
     ------
     MemoryError, TypeError, ValueError
+    tenon.Unsupported
+        There is no driver of the device, or processes cannot share its memory.
+    tenon.NotFound
+        This process sees no such device.
     """
     where = _place(domain)
-    return where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
+    return where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once, device=device)
 
 
 def zeros(
@@ -57,10 +63,11 @@ def zeros(
     strategy: Optional[str] = None,
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
+    device: Optional[str] = None,
 ) -> _core.Tensor:
     """Make a tensor like empty(), filled with zeros."""
     where = _place(domain)
-    return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once)
+    return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once, device=device)
 
 
 def full(
@@ -72,38 +79,49 @@ def full(
     strategy: Optional[str] = None,
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
+    device: Optional[str] = None,
 ) -> _core.Tensor:
     """Make a tensor like empty(), filled with one value. The default dtype is that of the value."""
     where = _place(domain)
     dtype = type(value) if dtype is None else dtype
+    if device is not None and _core.find_device(device) != "cpu":
+        filled = _core.private(shape, dtype)
+        filled[...] = value
+        return _copied(filled, where, device, timeout=timeout, strategy=strategy, write_once=write_once)
     tensor = where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
     tensor[...] = value
     return tensor
 
 
-def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = None) -> _core.Tensor:
+def asarray(
+    source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = None, device: Optional[str] = None
+) -> _core.Tensor:
     """A tensor in shared memory with the elements of `source`.
 
-    Memory that lies in the domain already is not copied, unless the dtype differs. Without `domain`,
-    this is true for a tensor in any domain.
+    Memory that lies in the domain already is not copied, unless the dtype or the device differs. Without
+    `domain`, this is true for a tensor in any domain.
 
     Parameters
     ----------
     source : tensor, array, object with the buffer protocol or DLPack, or nested sequences of numbers
     dtype : dtype of NumPy or PyTorch, name, or Python type; None for that of `source`
     domain : tenon.Domain, not its name; None for this process's
+    device : "cpu", "cuda:0", or a UUID as of devices(); None for that of a tensor, else the CPU
 
     Returns
     -------
     tenon.Tensor, same shape as `source`
     """
     where = _place(domain)
+    target = None if device is None else _core.find_device(device)
     if isinstance(source, _core.Tensor):
         tensor = source
     else:
         tensor = _over(source)
     if dtype is not None and _core.dtype_name(dtype) != tensor.dtype:
-        return _converted(tensor, dtype, where)
+        tensor = _converted(tensor, dtype, where)
+    if target is not None and target != tensor.device:
+        return _copied(tensor, where, target)
     if domain is None and tensor.is_shared:
         return tensor
     return _placed(tensor, where)
@@ -141,7 +159,13 @@ def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
         if storage is not None:
             offset = tensor.address - storage.address
             return storage.view(tensor.shape, tensor.dtype, tensor.strides, offset)
-    copy = where.empty(tensor.shape, tensor.dtype)
+    return _copied(tensor, where, tensor.device)
+
+
+def _copied(tensor: _core.Tensor, where: _core.Domain, device: str, **how: Any) -> _core.Tensor:
+    copy = where.empty(tensor.shape, tensor.dtype, device=device, **how)
+    if tensor.device == "cpu" != copy.device and not tensor.is_contiguous:
+        tensor = tensor.copy()  # devices copy contiguous memory only
     copy.copy_from(tensor)
     return copy
 

@@ -99,8 +99,17 @@ def is_theirs(storage):
     return descriptor_of(storage) >= 0  # -1: a private mapping of a file
 
 
+def check_on_cpu(tensor):
+    if tensor.device != "cpu":
+        raise TypeError(
+            f'the tensor is on {tensor.device}: .to("cpu") makes a copy on the CPU, and torch.from_dlpack() '
+            "a tensor of PyTorch on the device"
+        )
+
+
 def over(tensor):
     """The storage over all of a shared, contiguous tensor. It is made if there is none."""
+    check_on_cpu(tensor)
     if tensor.readonly:
         raise ValueError(
             "the memory is read-only, and PyTorch knows no such tensors: copy() it first"

@@ -29,7 +29,7 @@ from . import _core, _torch_file, _torch_storage
 from ._cpython import ForkingPickler, extra_reducers
 from ._torch_private import apply_to_module, check_words, is_lazy, untyped
 from ._torch_reduce import check_device, parts_of, reduce_any_storage, reduce_tensor
-from ._torch_storage import find, is_shared_originally, over, share
+from ._torch_storage import check_on_cpu, find, is_shared_originally, over, share
 
 __all__ = [
     "from_torch",
@@ -181,12 +181,13 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
 
     Parameters
     ----------
-    tensor : tenon.Tensor, not read-only, and without negative strides
+    tensor : tenon.Tensor, on the CPU, not read-only, and without negative strides
 
     Returns
     -------
     torch.Tensor
     """
+    check_on_cpu(tensor)
     dtype = getattr(torch, tensor.dtype, None)
     if dtype is None:
         raise TypeError(f"PyTorch has no dtype {tensor.dtype}")

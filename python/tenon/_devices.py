@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices that have memory for tensors."""
+
+from typing import List, NamedTuple
+
+from . import _core
+
+
+class Device(NamedTuple):
+    """A device, as this process numbers devices."""
+
+    name: str  # as in "cuda:0"
+    model: str
+    uuid: str  # names the device in every process, as in "GPU-5fd4f087-86f3-7a43-b711-4771313afc50"
+    memory_bytes: int
+    driver_version: int  # 13000 is CUDA 13.0
+    shares: bool  # whether processes can share its memory
+
+
+def devices() -> List[Device]:
+    """The devices that this process sees, without the CPU.
+
+    The list is empty if there is no driver or no device: the command `tenon doctor` says why.
+
+    Returns
+    -------
+    list of tenon.Device
+    """
+    return [Device(*device) for device in _core.devices()]
