@@ -24,7 +24,7 @@ CLASSES = {
                  "ProcessRaisedException", "start_processes", "spawn"],
 }
 GROUPS = {
-    "Where tensors live": ["domain", "Domain"],
+    "Where tensors live": ["domain", "Domain", "devices", "Device"],
     "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "Tensor"],
     "Meeting by name": ["Queue", "Message", "Lock", "Event", "Semaphore"],
     "Who holds what": ["inspect", "Report"],
@@ -35,7 +35,7 @@ GROUPS = {
 C_NAMES = {
     "Domain.create": "tn_domain_open", "Domain.join": "tn_domain_open", "Domain.empty": "tn_tensor_create",
     "Domain.zeros": "tn_tensor_create", "Domain.load_handle": "tn_handle_import", "Domain.quota_bytes": "tn_domain_get_info",
-    "Tensor.size": "tn_tensor_count", "Tensor.copy_from": "tn_tensor_copy",
+    "Tensor.size": "tn_tensor_count", "Tensor.copy_from": "tn_tensor_copy", "Tensor.to": "tn_tensor_to",
 }
 # What needs no sentence where it is written, and one in the reference.
 SAID = {

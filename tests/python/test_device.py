@@ -4,6 +4,7 @@
 This process never uses the driver, so that its forked children may.
 """
 
+import contextlib
 import copy
 import ctypes
 import gc
@@ -11,6 +12,7 @@ import multiprocessing
 import operator
 import os
 import pickle
+import threading
 import time
 
 import pytest
@@ -104,6 +106,20 @@ def on_device(shape=(2, 3), device="cuda:0"):
 
 def back(tensor):
     return tensor.to("cpu").tolist()
+
+
+@contextlib.contextmanager
+def held_stream():
+    """The default stream of cuda:0 begins nothing until the end of the block."""
+    fake, context = load_fake(), ctypes.c_void_p()
+    assert fake.cuInit(0) == 0
+    assert fake.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert fake.cuCtxPushCurrent_v2(context) == 0
+    fake.fake_hold(None)
+    yield
+    fake.fake_release(None)
+    assert fake.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+    assert fake.cuDevicePrimaryCtxRelease_v2(0) == 0
 
 
 # ---- devices
@@ -293,18 +309,24 @@ def test_to_the_same_device_returns_the_tensor(child):
 def test_to_with_a_stream_does_not_wait(child):
     @child
     def case():
-        fake, context = load_fake(), ctypes.c_void_p()
         source = tenon.asarray(VALUES, "float32")
-        target = tenon.zeros(6, device="cuda:0")
-        assert fake.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-        assert fake.cuCtxPushCurrent_v2(context) == 0
-        fake.fake_hold(None)
-        there = source.to("cuda:0", stream=1)  # the legacy default stream, which is held
-        fake.fake_release(None)
+        with held_stream():
+            there = source.to("cuda:0", stream=1)  # the legacy default stream
         assert back(there) == VALUES
-        del there, target
-        assert fake.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
-        assert fake.cuDevicePrimaryCtxRelease_v2(0) == 0
+
+
+def test_other_threads_run_while_a_copy_waits(child):
+    @child
+    def case():
+        source, target = tenon.asarray(VALUES, "float32"), tenon.zeros(6, device="cuda:0")
+        results, copies = [], (lambda: target.copy_from(source), lambda: results.append(source.to("cuda:0")))
+        for wait in copies:
+            with held_stream():
+                thread = threading.Thread(target=wait)
+                thread.start()  # it waits for the stream, which this thread lets go on
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        assert back(target) == back(*results) == VALUES
 
 
 def test_to_refuses_what_devices_cannot_copy(child):

@@ -128,6 +128,15 @@ def share_tensors() -> None:
     assert strategy in strategies
 
 
+def use_devices() -> None:
+    devices: List[tenon.Device] = tenon.devices()
+    names: List[str] = [device.name for device in devices if device.shares]
+    tensor = tenon.zeros(3, device=names[0] if names else "cpu")
+    here: tenon.Tensor = tensor.to("cpu", stream=0)
+    pair: Tuple[int, int] = tensor.__dlpack_device__()
+    assert here.device == "cpu" and pair[0] in (1, 2)
+
+
 def use_the_standard_library() -> None:
     methods: List[str] = mp.get_all_start_methods()
     method: str = mp.get_context(methods[0]).get_start_method()
@@ -147,6 +156,7 @@ def mistakes(queue: "mp.Queue[int]", tensor: tenon.Tensor) -> None:
     tenon.zeros("three")  # type: ignore[arg-type]
     tenon.zeros(3, timeout="soon")  # type: ignore[arg-type]
     tenon.zeros(3, domain="line")  # type: ignore[arg-type]
+    tensor.to(0)  # type: ignore[arg-type]
     pid: int = tenon.Lock("board").dead_owner_pid  # type: ignore[assignment]
     tenon.inspect(5)  # type: ignore[arg-type]
     mp.set_sharing_strategy(None)  # type: ignore[arg-type]
@@ -160,4 +170,5 @@ if __name__ == "__main__":
     share_work()
     synchronize()
     share_tensors()
+    use_devices()
     use_the_standard_library()
