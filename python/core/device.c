@@ -31,9 +31,14 @@ int tnp_device(PyObject *device, tn_device *ret_device)
                      Py_TYPE(device)->tp_name);
         return -1;
     }
-    const char *text = PyUnicode_AsUTF8(device);
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(device, &size);
     if (text == NULL)
         return -1;
+    if (strlen(text) != (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "%R names no device: it has a null character", device);
+        return -1;
+    }
     TNP_UNLOCKED(status, tn_device_find(text, ret_device)); /* the driver may have to start */
     if (status != 0)
         tnp_raise(status);

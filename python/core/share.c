@@ -7,7 +7,6 @@
  */
 #include "tensor.h"
 
-#include <string.h>
 
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
@@ -15,15 +14,9 @@ static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tenso
 
 static int parse_strategy(const char *name, uint32_t *ret_strategy)
 {
-    const char *known;
     *ret_strategy = TN_STRATEGY_DEFAULT;
-    if (name == NULL)
+    if (name == NULL || tn_strategy_parse(name, ret_strategy) == 0)
         return 0;
-    for (uint32_t number = 1; (known = tn_strategy_name(number)) != NULL; number++)
-        if (strcmp(name, known) == 0) {
-            *ret_strategy = number;
-            return 0;
-        }
     PyErr_Format(PyExc_ValueError, "no strategy has the name '%.100s'", name);
     return -1;
 }

@@ -163,6 +163,8 @@ def test_unknown_device_is_not_found(child):
             tenon.domain().zeros(3, "int8", device="gpu")
         with pytest.raises(TypeError, match="a device is a text"):
             tenon.zeros(3).to(0)
+        with pytest.raises(ValueError, match="null character"):
+            tenon.zeros(3).to("cuda:0\0")
 
 
 def test_child_of_a_process_that_used_the_driver_is_refused(child):
@@ -235,6 +237,27 @@ def test_asarray_leaves_a_tensor_where_it_is(child):
         del copied
         other.trim()
         other.close()
+
+
+def test_strategy_of_a_device_is_refused_elsewhere(child):
+    @child
+    def case():
+        assert tenon.empty(3, strategy="cuda_vmm", device="cuda:0").strategy == "cuda_vmm"
+        with pytest.raises(tenon.Invalid, match="that of tensors on CUDA devices"):
+            tenon.empty(3, strategy="cuda_vmm")
+        for strategy in _core.strategies():
+            with pytest.raises(tenon.Invalid, match="of memory of the host"):
+                tenon.empty(3, strategy=strategy, device="cuda:0")
+
+
+def test_driver_that_fails_raises(child):
+    @child
+    def case():
+        tensor, fake = on_device(), load_fake()
+        fake.fake_fail_nth(None, 1, 999)
+        with pytest.raises(tenon.DeviceFailed):
+            tensor.to("cpu")
+        assert back(tensor) == [VALUES[:3], VALUES[3:]]
 
 
 def test_large_tensors_and_write_once_are_on_devices_too(child):
