@@ -7,7 +7,6 @@
  */
 #include "tensor.h"
 
-
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* ---- making ------------------------------------------------------------------------------ */

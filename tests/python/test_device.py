@@ -612,13 +612,12 @@ def answer(requests, answers):
         answers.put("written")
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_queue_sends_tensors_of_devices_by_reference(child, method):
+def test_queue_sends_tensors_of_devices_by_reference(child):
     @child
     def case():
-        context = mp.get_context(method)
+        context = mp.get_context("spawn")
         requests, answers = context.Queue(), context.Queue()
-        process = context.Process(target=answer, args=(requests, answers))
+        process = context.Process(target=answer, args=(requests, answers), daemon=True)
         process.start()
         tensor = on_device()
         requests.put({"tensor": tensor})
@@ -642,9 +641,9 @@ def test_named_queue_sends_tensors_of_devices_by_reference(child):
     def case():
         domain = f"devices-{os.getpid()}"
         requests, answers = (tenon.Queue(name, domain=domain) for name in ("requests", "answers"))
-        process = mp.get_context("spawn").Process(target=answer_by_name, args=(domain,))
+        process = mp.get_context("spawn").Process(target=answer_by_name, args=(domain,), daemon=True)
         process.start()
-        tensor = on_device()
+        tensor = tenon.asarray([VALUES[:3], VALUES[3:]], "float32", domain=tenon.domain(domain), device="cuda:0")
         requests.put({"tensor": tensor})
         device, values, part = answers.get(timeout=WAIT_S)
         assert (device, values) == ("cuda:0", [VALUES[:3], VALUES[3:]])
@@ -654,6 +653,21 @@ def test_named_queue_sends_tensors_of_devices_by_reference(child):
         requests.put(None)
         process.join(WAIT_S)
         assert process.exitcode == 0
+
+
+def test_queue_of_another_domain_gets_a_copy_on_the_same_device(child):
+    @child
+    def case():
+        tensor, other = on_device(device="cuda:1"), _core.Domain.create()
+        queue = _core.Queue.create(other)
+        queue.put({"tensor": tensor})
+        sent = queue.get()["tensor"]
+        assert (sent.device, sent.domain) == ("cuda:1", other) and not sent.same_storage(tensor)
+        assert back(sent) == back(tensor)
+        del sent
+        queue.close()
+        other.trim()
+        other.close()
 
 
 def doubled(tensor):
