@@ -394,6 +394,8 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
     atomic_compare_exchange_strong(&tni_backing_at(&d->segment, block)->strategy, &word,
                                    TN_STRATEGY_DEFAULT);
     TNI_KILL_POINT("backing_cleared");
+    if ((b.flags & TNI_BACKING_SLAB) != 0)
+        atomic_fetch_add(&d->segment.header->slabs_ended, 1); /* device.c, I9 */
     if (status != 0 || b.path[0] != 0)
         return;
     tni_mappings_unpark(d, block);

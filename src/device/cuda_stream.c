@@ -80,6 +80,22 @@ int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream)
     return status;
 }
 
+/* Fill memory of this call alone: nobody else can be writing it. */
+static int fill_some(const struct tni_cuda *cuda, CUstream stream)
+{
+    enum { SOME_BYTES = 256 };
+    CUdeviceptr some = 0;
+    int status = tni_cuda_check(cuda, cuda->cuMemAlloc(&some, SOME_BYTES), "cuMemAlloc");
+    if (status != 0)
+        return status;
+    status = tni_cuda_check(cuda, cuda->cuMemsetD8Async(some, 0, SOME_BYTES, stream),
+                            "cuMemsetD8Async");
+    if (status == 0)
+        status = tni_cuda_check(cuda, cuda->cuStreamSynchronize(stream), "cuStreamSynchronize");
+    cuda->cuMemFree(some);
+    return status;
+}
+
 int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id)
 {
     struct tni_cuda *cuda = kind->driver;
@@ -89,10 +105,12 @@ int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id)
         return status;
     status = tni_cuda_need(cuda, TNI_CUDA_streams, "streams");
     if (status == 0)
+        status = tni_cuda_need(cuda, TNI_CUDA_ipc, "memory of a call");
+    if (status == 0)
         status = tni_cuda_check(cuda, cuda->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
                                 "cuStreamCreate");
     if (status == 0) {
-        status = tni_cuda_check(cuda, cuda->cuStreamSynchronize(stream), "cuStreamSynchronize");
+        status = fill_some(cuda, stream);
         cuda->cuStreamDestroy(stream);
     }
     tni_cuda_leave(cuda, id, false);

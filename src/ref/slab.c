@@ -60,7 +60,6 @@ static uint64_t end_slab(struct tn_domain *d, struct tni_thread *thread, tni_blo
     if (!is_freed)
         return 0; /* a process pins it for a moment, and ends it */
     tni_alloc_publish(d, slab);
-    atomic_fetch_add(&d->segment.header->slabs_ended, 1);
     return bytes;
 }
 

@@ -2,14 +2,6 @@
 /* backed: storages with a memory object of their own. The invariants are in tensor.c. */
 #include "tensor/build.h"
 
-struct backed_wish {
-    struct tni_retry wish;
-    const struct tni_backing_about *backing;
-    const struct tni_block_about *about;
-    tni_block block;
-    struct tni_mapping *mapping;
-};
-
 /* Make room on a device: end slabs that no tensor is in. @return bytes */
 static uint64_t end_slabs(struct tn_domain *d, struct tni_thread *thread,
                           const struct tni_backing_about *backing)
@@ -22,10 +14,9 @@ static uint64_t end_slabs(struct tn_domain *d, struct tni_thread *thread,
     return bytes;
 }
 
-/* Make a block of the backing class and its memory object. After a failure neither exists. */
-static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
+int tni_backed_attempt(struct tn_domain *d, struct tni_retry *wish)
 {
-    struct backed_wish *w = (struct backed_wish *)wish;
+    struct tni_backed_wish *w = (struct tni_backed_wish *)wish;
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->catch_up(d);
     struct tni_thread *thread = tni_thread_enter(d);
@@ -45,8 +36,8 @@ static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
     return status;
 }
 
-static struct tni_backing_about backing_about(const tn_tensor *t, uint64_t size_bytes,
-                                              const tn_tensor_options *options)
+struct tni_backing_about tni_backed_about(const tn_tensor *t, uint64_t size_bytes,
+                                          const tn_tensor_options *options)
 {
     bool is_on_device = options->strategy == TN_STRATEGY_CUDA_VMM;
     return (struct tni_backing_about){.strategy = options->strategy,
@@ -63,7 +54,7 @@ static struct tni_backing_about backing_about(const tn_tensor *t, uint64_t size_
 bool tni_backed_can_fit(const struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
                         const tn_tensor_options *options)
 {
-    struct tni_backing_about backing = backing_about(t, size_bytes, options);
+    struct tni_backing_about backing = tni_backed_about(t, size_bytes, options);
     return tni_backing_can_fit(d, &backing);
 }
 
@@ -72,19 +63,19 @@ int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other)
 {
     struct tni_block_about about = tni_tensor_about(t);
-    struct tni_backing_about backing = backing_about(t, size_bytes, options);
+    struct tni_backing_about backing = tni_backed_about(t, size_bytes, options);
     about.kind = TNI_KIND_BACKING;
     about.is_unfinished = true;
-    struct backed_wish w = {.wish = {.attempt = attempt_backed,
-                                     .bytes = size_bytes,
-                                     .deadline_ns = options->deadline.ns},
-                            .backing = &backing,
-                            .about = &about};
+    struct tni_backed_wish w = {.wish = {.attempt = tni_backed_attempt,
+                                         .bytes = size_bytes,
+                                         .deadline_ns = options->deadline.ns},
+                                .backing = &backing,
+                                .about = &about};
     int status = tni_process_check(d);
     if (status == 0)
         status = tni_backing_prepare(d, &backing);
     if (status == 0)
-        status = attempt_backed(d, &w.wish);
+        status = tni_backed_attempt(d, &w.wish);
     if (tni_ref_is_short(status)) {
         w.wish.can_fit = tni_backing_can_fit(d, &backing);
         status = tni_ref_retry(d, &w.wish, status);

@@ -19,7 +19,7 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options 
     int status;
     if (TNI_UNLIKELY(options != NULL && options->strategy == TN_STRATEGY_CUDA_VMM)) {
         struct tni_on_device memory;
-        status = tni_on_device_new(domain, t, bytes, options, &memory);
+        status = tni_on_device_new(domain, t, options, &memory);
         if (status == 0)
             tni_storage_set_on_device(t->storage, domain, &memory, bytes);
         *ret_is_zero = false;
@@ -139,7 +139,7 @@ static int fill_on_device(struct tn_domain *domain, tn_tensor *t, const void *so
                           uint64_t size_bytes, const tn_tensor_options *options)
 {
     struct tni_on_device memory;
-    int status = tni_on_device_new(domain, t, size_bytes, options, &memory);
+    int status = tni_on_device_new(domain, t, options, &memory);
     if (status != 0)
         return status;
     tni_storage_set_on_device(t->storage, domain, &memory, size_bytes);

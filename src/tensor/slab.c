@@ -13,7 +13,9 @@ struct slab_wish {
     const struct tni_block_about *about;
     struct tni_backing_about slab;
     uint32_t class_id;
+    struct tni_backed_wish own; /* for memory of its own, if there is no room for a slab */
     tni_block block;
+    bool is_on_slab;
 };
 
 /* ---- a slab ------------------------------------------------------------------------------ */
@@ -53,22 +55,35 @@ static int add_slab_somehow(struct tn_domain *d, struct tni_thread *thread, stru
     return add_slab(d, thread, w);
 }
 
-/* Take a block. After a failure the call has none. */
-static int attempt_slab(struct tn_domain *d, struct tni_retry *wish)
+/* Take a block of a slab. After a failure the call has none. */
+static int take_block(struct tn_domain *d, struct slab_wish *w)
 {
-    struct slab_wish *w = (struct slab_wish *)wish;
     int status = TNI_ALLOC_NO_SLAB;
     tni_backing_sweep_slabs(d);
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->catch_up(d);
     struct tni_thread *thread = tni_thread_enter(d);
     for (uint32_t made = 0; status == TNI_ALLOC_NO_SLAB && made < MOST_SLABS; made++) {
-        status = tni_ref_alloc_with(d, thread, wish->bytes, w->about, &w->block);
+        status = tni_ref_alloc_with(d, thread, w->wish.bytes, w->about, &w->block);
         if (status == TNI_ALLOC_NO_SLAB && (status = add_slab_somehow(d, thread, w)) == 0)
             status = TNI_ALLOC_NO_SLAB;
     }
     tni_thread_leave(thread);
     return status == TNI_ALLOC_NO_SLAB ? TNI_ALLOC_AGAIN : status;
+}
+
+/* Take a block, or make an object if there is no room for a slab but for the tensor. */
+static int attempt_on_device(struct tn_domain *d, struct tni_retry *wish)
+{
+    struct slab_wish *w = (struct slab_wish *)wish;
+    wish->lacks_other = false;
+    int status = take_block(d, w);
+    w->is_on_slab = status == 0;
+    if (!tni_ref_is_short(status) || wish->lacks_other)
+        return status;
+    status = tni_backed_attempt(d, &w->own.wish);
+    wish->lacks_other = w->own.wish.lacks_other;
+    return status;
 }
 
 /*
@@ -110,23 +125,34 @@ int tni_slab_map(struct tn_domain *d, tni_block block, struct tni_mapping **ret_
 
 /* ---- a tensor's memory ------------------------------------------------------------------- */
 
-static int new_on_slab(struct tn_domain *d, struct slab_wish *w,
-                       struct tni_on_device *ret_memory)
+/* Map the slab of the block that was taken. */
+static int finish_on_slab(struct tn_domain *d, tni_block block,
+                          struct tni_on_device *ret_memory)
 {
-    int status = attempt_slab(d, &w->wish);
+    struct tni_mapping *mapping;
+    int status = tni_slab_map(d, block, &mapping);
+    if (status == 0 && (status = settle(d, mapping)) != 0)
+        tni_backing_unmap(d, mapping);
+    if (status != 0) {
+        tni_ref_release(d, block);
+        return status;
+    }
+    *ret_memory =
+        (struct tni_on_device){.block = block, .mapping = mapping, .is_on_slab = true};
+    return 0;
+}
+
+static int new_small(struct tn_domain *d, struct slab_wish *w, struct tni_on_device *ret_memory)
+{
+    int status = attempt_on_device(d, &w->wish);
     if (tni_ref_is_short(status)) {
-        w->wish.can_fit = tni_backing_can_fit(d, &w->slab);
+        w->wish.can_fit = tni_backing_can_fit(d, w->own.backing);
         status = tni_ref_retry(d, &w->wish, status);
     }
-    if (status != 0)
-        return status;
-    ret_memory->block = w->block;
-    ret_memory->is_on_slab = true;
-    status = tni_slab_map(d, w->block, &ret_memory->mapping);
-    if (status == 0 && (status = settle(d, ret_memory->mapping)) != 0)
-        tni_backing_unmap(d, ret_memory->mapping);
-    if (status != 0)
-        tni_ref_release(d, w->block);
+    if (status == 0 && w->is_on_slab)
+        return finish_on_slab(d, w->block, ret_memory);
+    if (status == 0)
+        *ret_memory = (struct tni_on_device){.block = w->own.block, .mapping = w->own.mapping};
     return status;
 }
 
@@ -140,39 +166,50 @@ static uint64_t slab_bytes(const struct tn_domain *d, uint32_t class_id)
     return TNI_MAX(blocks, 1) * c->size_bytes;
 }
 
-int tni_on_device_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
-                      const tn_tensor_options *options, struct tni_on_device *ret_memory)
+/* pre: the tensor fits into a block of the class */
+static int new_of_class(struct tn_domain *d, const tn_tensor *t, uint32_t class_id,
+                        const tn_tensor_options *options, struct tni_on_device *ret_memory)
 {
-    uint32_t class_id = tni_geometry_device_class(&d->segment.geometry, size_bytes);
+    uint64_t size_bytes = tni_tensor_size_bytes(t);
     struct tni_device_name device = {.type = options->device.type};
-    struct tni_block_about about = tni_tensor_about(t);
-    struct slab_wish w = {.wish = {.attempt = attempt_slab,
+    struct tni_block_about about = tni_tensor_about(t), own_about = about;
+    struct tni_backing_about own = tni_backed_about(t, size_bytes, options);
+    struct slab_wish w = {.wish = {.attempt = attempt_on_device,
                                    .bytes = size_bytes,
                                    .deadline_ns = options->deadline.ns},
                           .about = &about,
-                          .class_id = class_id};
+                          .class_id = class_id,
+                          .slab = {.strategy = TN_STRATEGY_CUDA_VMM,
+                                   .flags = TNI_BACKING_SLAB,
+                                   .device = options->device,
+                                   .data_bytes = slab_bytes(d, class_id)},
+                          .own = {.backing = &own, .about = &own_about}};
+    int status = tni_backing_prepare(d, &w.slab);
+    if (status == 0)
+        status = tni_backing_prepare(d, &own);
+    if (status != 0)
+        return status;
+    memcpy(device.uuid, own.uuid, sizeof device.uuid);
+    about.device = &device;
+    about.is_unfinished = own_about.is_unfinished = true;
+    own_about.kind = TNI_KIND_BACKING;
+    return new_small(d, &w, ret_memory);
+}
+
+int tni_on_device_new(struct tn_domain *d, const tn_tensor *t, const tn_tensor_options *options,
+                      struct tni_on_device *ret_memory)
+{
+    uint64_t size_bytes = tni_tensor_size_bytes(t);
+    uint32_t class_id = tni_geometry_device_class(&d->segment.geometry, size_bytes);
     bool lacks_other;
     int status = tni_process_check(d);
-    if (status == 0 && class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0) {
-        w.slab = (struct tni_backing_about){.strategy = TN_STRATEGY_CUDA_VMM,
-                                            .flags = TNI_BACKING_SLAB,
-                                            .device = options->device,
-                                            .data_bytes = slab_bytes(d, class_id)};
-        if ((status = tni_backing_prepare(d, &w.slab)) != 0)
-            return status;
-        memcpy(device.uuid, w.slab.uuid, sizeof device.uuid);
-        about.device = &device;
-        about.is_unfinished = true;
-        w.wish.deadline_ns = 0;
-        status = new_on_slab(d, &w, ret_memory);
-        if (status != TN_ERR_NO_MEMORY)
-            return status;
-        status = 0; /* there is no room for a slab, but perhaps for this tensor */
-    }
-    *ret_memory = (struct tni_on_device){.is_on_slab = false};
-    return status != 0 ? status
-                       : tni_backed_new(d, t, size_bytes, options, &ret_memory->block,
-                                        &ret_memory->mapping, &lacks_other);
+    if (status != 0)
+        return status;
+    if (class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0)
+        return new_of_class(d, t, class_id, options, ret_memory);
+    ret_memory->is_on_slab = false;
+    return tni_backed_new(d, t, size_bytes, options, &ret_memory->block, &ret_memory->mapping,
+                          &lacks_other);
 }
 
 void tni_storage_set_on_device(struct tni_storage *s, struct tn_domain *d,

@@ -97,6 +97,24 @@ int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t s
                    const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other);
 
+/* An attempt to make a memory object for a tensor. */
+struct tni_backed_wish {
+    struct tni_retry wish;
+    const struct tni_backing_about *backing;
+    const struct tni_block_about *about;
+    tni_block block; /* these two are the result */
+    struct tni_mapping *mapping;
+};
+/**
+ * Try once to make a block of the backing class and its memory object, for tni_ref_retry().
+ * After a failure neither exists.
+ * @param wish  of a struct tni_backed_wish
+ */
+int tni_backed_attempt(struct tn_domain *domain, struct tni_retry *wish);
+/** What a memory object for a tensor is to be. */
+struct tni_backing_about tni_backed_about(const tn_tensor *tensor, uint64_t size_bytes,
+                                          const tn_tensor_options *options);
+
 /** A tensor's new memory on a device. */
 struct tni_on_device {
     tni_block block;             /* with one local reference, marked unfinished */
@@ -108,7 +126,7 @@ struct tni_on_device {
  * written once, an object of its own. Waits for memory until the deadline of the options.
  * Returns the errors of tn_tensor_create().
  */
-int tni_on_device_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
+int tni_on_device_new(struct tn_domain *domain, const tn_tensor *tensor,
                       const tn_tensor_options *options, struct tni_on_device *ret_memory);
 /** Give a storage memory of tni_on_device_new(). */
 void tni_storage_set_on_device(struct tni_storage *storage, struct tn_domain *domain,

@@ -209,6 +209,43 @@ TN_TEST(a_tensor_gets_what_is_left_if_no_slab_fits)
     end();
 }
 
+static int release_later(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    tnt_await(&ready);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_call_with_a_deadline_gets_a_block_that_is_released)
+{
+    enum { BYTES = 30 << 20 }; /* two of them in a slab, and the device has no room for more */
+    gpu_need_fake();
+    begin_with(&(struct fake_options){.memory_bytes = SLAB + GRANULE, .no_races = true}, NULL);
+    pid_t pid = tnt_fork(release_later, NULL);
+    tn_tensor *one = make(BYTES), *two = make(BYTES), *three = NULL;
+    TN_CHECK_OK(tn_queue_push_tensor(queue, two, 0, TN_NOW));
+    tn_tensor_unref(two);
+    tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_0};
+    assert_int_equal(
+        tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &three),
+        TN_ERR_NO_MEMORY);
+    options.deadline = tnt_deadline(50);
+    assert_int_equal(
+        tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &three),
+        TN_ERR_TIMED_OUT);
+    tnt_signal(&ready);
+    options.deadline = tnt_deadline(10000);
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &three));
+    tn_tensor_unref(three);
+    tn_tensor_unref(one);
+    tnt_wait_ok(pid);
+    end();
+}
+
 TN_TEST(a_domain_may_have_smaller_slabs)
 {
     const tn_domain_options options = {.struct_size = sizeof options,
