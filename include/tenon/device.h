@@ -76,8 +76,8 @@ TN_API TN_NODISCARD int tn_device_get_info(tn_device device, tn_device_info *ret
  * some tenths of a second and some hundred MB of the device while it lasts.
  *
  * @return 0; TN_ERR_NO_MEMORY: the device has no room for a context; as tn_device_get_info();
- *         TN_ERR_INVALID: ret_bytes is NULL; TN_ERR_SYSTEM: the system does not tell, of the
- * CPU
+ *         TN_ERR_INVALID: ret_bytes is NULL; TN_ERR_SYSTEM: the system does not say how much
+ *         of the CPU's memory is free
  *
  * Threads: any.   Blocks: as above.
  */

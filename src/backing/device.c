@@ -14,10 +14,11 @@
  *     processes exceed it together, both may fail: each gets TNI_ALLOC_AGAIN and retries.
  * I8  A process uses a device for a domain from its first object there until it leaves the
  *     domain: making the driver's context for each object would take some tenths of a second.
- * I9  A process maps a slab once, and keeps it mapped while it has not ended, also while none
- * of its tensors is in it. When a slab has ended, each process unmaps it in its next call that
- *     has to do with devices: header->slabs_ended has changed. Until then the device's memory
- *     stays in use.
+ * I9  A process maps a slab once, and keeps it mapped while it has not ended, also while no
+ *     tensor of the process is in it. When a slab has ended, each process unmaps it in its next
+ *     call that has to do with devices: header->slabs_ended has changed. Until then the
+ * device's memory stays in use. A process may die after it has ended a slab and before it has
+ * changed the number: the reaper changes it after every death.
  */
 #include <string.h>
 
@@ -131,12 +132,13 @@ static int check_quota(const struct tn_domain *d, const struct tni_backing_about
         return 0;
     if (tni_add_size(usage.made_bytes, about->object_bytes, &all) && all <= quota)
         return TNI_ALLOC_AGAIN;
-    return tni_fail(TN_ERR_NO_MEMORY,
-                    "%llu more bytes on device %d would pass the domain's quota of %llu for a "
-                    "device: its tensors have %llu there, of which process %u made %llu",
-                    (unsigned long long)about->object_bytes, about->device.id,
-                    (unsigned long long)quota, (unsigned long long)usage.made_bytes,
-                    usage.most_pid, (unsigned long long)usage.most_bytes);
+    return tni_fail(
+        TN_ERR_NO_MEMORY,
+        "%llu more bytes on device %s:%d would pass the domain's quota of %llu for a "
+        "device: its tensors have %llu there, of which process %u made %llu",
+        (unsigned long long)about->object_bytes, tni_memory_kind(about->device.type)->name,
+        about->device.id, (unsigned long long)quota, (unsigned long long)usage.made_bytes,
+        usage.most_pid, (unsigned long long)usage.most_bytes);
 }
 
 bool tni_device_object_can_fit(const struct tn_domain *d, const struct tni_backing_about *about)
@@ -158,11 +160,12 @@ static int fail_no_memory(const struct tn_domain *d, const struct tni_backing_ab
     if (tn_device_get_free(about->device, &free_bytes) != 0)
         free_bytes = 0;
     tni_fail(TN_ERR_NO_MEMORY,
-             "device %d has %llu bytes free, and %llu are needed; tensors of the domain "
+             "device %s:%d has %llu bytes free, and %llu are needed; tensors of the domain "
              "have %llu there, of which process %u made %llu",
-             about->device.id, (unsigned long long)free_bytes,
-             (unsigned long long)about->object_bytes, (unsigned long long)usage.made_bytes,
-             usage.most_pid, (unsigned long long)usage.most_bytes);
+             tni_memory_kind(about->device.type)->name, about->device.id,
+             (unsigned long long)free_bytes, (unsigned long long)about->object_bytes,
+             (unsigned long long)usage.made_bytes, usage.most_pid,
+             (unsigned long long)usage.most_bytes);
     return TNI_ALLOC_AGAIN;
 }
 

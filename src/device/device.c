@@ -73,7 +73,9 @@ static int count_rocm(const struct tni_memory_kind *kind)
 static int count_none(const struct tni_memory_kind *kind)
 {
     (void)kind;
-    return tni_fail(TN_ERR_INVALID, "there is no such type of device");
+    return tni_fail(
+        TN_ERR_INVALID,
+        "a device has one of the types TN_DEVICE_CPU, TN_DEVICE_CUDA, TN_DEVICE_ROCM");
 }
 
 /* ---- the kinds --------------------------------------------------------------------------- */

@@ -225,6 +225,8 @@ static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     tni_recount_take_announces(d, seat);
     TNI_KILL_POINT("reclaim_announces_taken");
     tni_alloc_mark_sweep(d); /* the blocks in its caches are in no hint */
+    /* It may have ended a slab and died before it told the others: backing/device.c, I9. */
+    atomic_fetch_add(&d->segment.header->slabs_ended, 1);
     TNI_KILL_POINT("reclaim_hints_marked");
     if (status != 0)
         return leave_to_others(d, seat, word, "a live process has the registry");

@@ -9,10 +9,11 @@ int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source, void *stream)
     if (tni_tensor_is_on_host(target) && tni_tensor_is_on_host(source))
         return tn_tensor_copy(target, source);
     int status = tni_tensor_check_copy(target, source);
+    if (status != 0 || target->count == 0)
+        return status;
     atomic_store_explicit(&target->storage->is_touched, true, memory_order_relaxed);
     atomic_store_explicit(&source->storage->is_touched, true, memory_order_relaxed);
-    return status != 0 || target->count == 0 ? status
-                                             : tni_device_copy_tensor(target, source, stream);
+    return tni_device_copy_tensor(target, source, stream);
 }
 
 int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor, tn_device device, void *stream,

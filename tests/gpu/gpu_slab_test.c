@@ -314,7 +314,16 @@ static int hold_a_mapping(void *unused)
     return 0;
 }
 
-TN_TEST(a_process_unmaps_slabs_that_others_have_ended)
+static int trim(void *unused)
+{
+    (void)unused;
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    return 0;
+}
+
+/* Another process, which perhaps dies before it tells the others, ends a slab that one has
+ * mapped. */
+static void end_a_mapped_slab(bool dies)
 {
     begin();
     pid_t pid = tnt_fork(hold_a_mapping, NULL);
@@ -322,7 +331,15 @@ TN_TEST(a_process_unmaps_slabs_that_others_have_ended)
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
     tn_tensor_unref(tensor);
     tnt_await(&ready);
-    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    if (dies) {
+        assert_true(tnt_kill_at("backing_cleared", 1, trim, NULL));
+        int status = tn_domain_reap(domain, NULL);
+        while (status == TN_ERR_TIMED_OUT) /* tenond is doing it at the moment */
+            status = tn_domain_reap(domain, NULL);
+        TN_CHECK_OK(status);
+    } else {
+        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    }
     tensor = gpu_tensor(domain, 1 << 20, 0x22);
     message_sent();
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
@@ -330,6 +347,9 @@ TN_TEST(a_process_unmaps_slabs_that_others_have_ended)
     tn_tensor_unref(tensor);
     end();
 }
+
+TN_TEST(a_process_unmaps_slabs_that_others_have_ended) { end_a_mapped_slab(false); }
+TN_TEST(a_process_unmaps_slabs_that_the_dead_have_ended) { end_a_mapped_slab(true); }
 
 /* ---- what is seen ------------------------------------------------------------------------ */
 
