@@ -23,6 +23,12 @@
 enum { RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
 
 /*
+ * A process waits LISTEN_MS for a tenond that it started, and on a busy machine STARTING_MS, as
+ * long as some tenond has the lock of the folder: this one lives, and will listen.
+ */
+enum { LISTEN_MS = 5000, STARTING_MS = 30000, ANSWER_MS = 5000 };
+
+/*
  * tenond inherits the limits of this process. It needs a dozen descriptors, two more for each
  * domain, and one for each member and connection: with fewer than this it could not answer.
  */
@@ -144,24 +150,39 @@ static int fail_silent(void)
                         : "");
 }
 
-int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)
+static bool is_tenond_starting(void)
 {
-    uint64_t start_ns = 0, step_ns = FIRST_STEP_US * UINT64_C(1000);
+    int lock_fd = -1;
+    if (tni_os_file_lock(TNI_MANAGER_LOCK, 0, &lock_fd) == TN_ERR_TIMED_OUT)
+        return true;
+    if (lock_fd >= 0)
+        tni_os_file_remove(TNI_MANAGER_LOCK);
+    tni_os_close(lock_fd);
+    return false;
+}
+
+int tni_manager_connect(int *ret_fd)
+{
+    uint64_t begun_ns = tni_os_now_ns(), start_ns = 0;
+    uint64_t restart_ns = RESTART_MS * MS_NS, step_ns = FIRST_STEP_US * UINT64_C(1000);
     for (;;) {
         int status = tni_os_connect(TNI_MANAGER_SOCKET, ret_fd);
-        uint64_t now_ns = tni_os_now_ns();
+        uint64_t now_ns = tni_os_now_ns(), waited_ns = now_ns - begun_ns;
         if (status != TN_ERR_NOT_FOUND)
             return status;
-        if (now_ns >= deadline_ns)
+        if (waited_ns >= STARTING_MS * MS_NS ||
+            (waited_ns >= LISTEN_MS * MS_NS && !is_tenond_starting()))
             return fail_silent();
         /*
          * Start one again now and then: the first may have seen that another tenond listened,
-         * which then ended.
+         * which then ended. Ever more seldom: where many processes wait, the machine is busy
+         * with the tenonds that they start.
          */
         if (now_ns >= start_ns) {
             if ((status = start_tenond()) != 0)
                 return status;
-            start_ns = tni_os_now_ns() + RESTART_MS * MS_NS;
+            start_ns = tni_os_now_ns() + restart_ns;
+            restart_ns *= 2;
         }
         tni_os_sleep_until(now_ns + step_ns);
         step_ns = TNI_MIN(step_ns * 2, MOST_STEP_US * UINT64_C(1000));
@@ -171,18 +192,19 @@ int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)
 /* Ask the tenond that listens, or a new one. If it ends before it replies, ask the next one. */
 static int exchange_starting(const struct tni_inquiry *inquiry, struct tni_reply *ret_reply)
 {
-    uint64_t deadline_ns = tni_os_now_ns() + TNI_MANAGER_START_NS;
+    uint64_t deadline_ns = tni_os_now_ns() + LISTEN_MS * MS_NS;
     for (;;) {
         int socket_fd;
-        int status = tni_manager_connect(deadline_ns, &socket_fd);
+        int status = tni_manager_connect(&socket_fd);
         if (status == 0) {
-            status = tni_manager_talk(socket_fd, inquiry, deadline_ns, ret_reply, NULL);
+            uint64_t answer_ns = tni_os_now_ns() + ANSWER_MS * MS_NS;
+            status = tni_manager_talk(socket_fd, inquiry, answer_ns, ret_reply, NULL);
             tni_os_close(socket_fd);
         }
         if (status != TN_ERR_CLOSED && status != TN_ERR_TIMED_OUT)
             return status;
         uint64_t now_ns = tni_os_now_ns();
-        if (now_ns >= deadline_ns)
+        if (status == TN_ERR_TIMED_OUT || now_ns >= deadline_ns)
             return fail_silent();
         tni_os_sleep_until(now_ns + FIRST_STEP_US * UINT64_C(1000));
     }

@@ -145,7 +145,7 @@ static int connect_or_start(struct tn_domain *d)
                               "runtime folder than %s",
                               d->segment.name, tni_os_runtime_folder());
     }
-    int status = tni_manager_connect(tni_os_now_ns() + TNI_MANAGER_START_NS, &connection->fd);
+    int status = tni_manager_connect(&connection->fd);
     if (status == 0)
         connection->number = tni_os_socket_number(connection->fd);
     return status;

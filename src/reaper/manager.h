@@ -68,14 +68,13 @@ bool tni_folder_of_tenond(int32_t pid, uint32_t runtime, char folder[TNI_FOLDER_
  */
 int tni_contact_replace(struct tn_domain *domain);
 
-#define TNI_MANAGER_START_NS UINT64_C(5000000000) /* a new tenond listens by then */
-
 /**
- * Connect to the tenond of this runtime folder. Start one if none listens there.
- * @return 0, TN_ERR_MANAGER (it cannot be started, or does not listen before the deadline),
- *         TN_ERR_TIMED_OUT, TN_ERR_DENIED, TN_ERR_SYSTEM
+ * Connect to the tenond of this runtime folder. Start one if none listens there, and wait until
+ * it listens: 5 s, and up to 30 s while a tenond that starts has the folder's lock.
+ * @return 0, TN_ERR_MANAGER (it cannot be started, or does not listen), TN_ERR_TIMED_OUT,
+ *         TN_ERR_DENIED, TN_ERR_SYSTEM
  */
-int tni_manager_connect(uint64_t deadline_ns, int *ret_fd);
+int tni_manager_connect(int *ret_fd);
 
 /* ---- reclaim.c ----------------------------------------------------------------------------
  */

@@ -415,7 +415,7 @@ static const struct {
     {"src/os/linux_file.c", "flock(fd, LOCK_EX | LOCK_NB)", "is_still_named(fd, path)"},
     {"src/reaper/contact.c", "status = tni_os_connect(TNI_MANAGER_SOCKET",
      "status = start_tenond()"},
-    {"src/reaper/contact.c", "status = tni_manager_connect(deadline_ns, &socket_fd)",
+    {"src/reaper/contact.c", "status = tni_manager_connect(&socket_fd)",
      "if (status != TN_ERR_CLOSED && status != TN_ERR_TIMED_OUT)"},
     {"src/api/api.c", "status = take_seat(&segment, &d)", "status = tni_manager_register(d)"},
 };
