@@ -277,6 +277,7 @@ struct outcome {
 struct trial {
     const struct call *call;
     int error;
+    bool is_again;
     struct outcome *outcome;
 };
 
@@ -286,7 +287,8 @@ static int run_steps(void *argument)
     struct outcome *o = trial->outcome;
     struct scene scene = {.why_no_seat = o->why_no_seat};
     char folder[128]; /* the folder of a tenond that alone has this filter */
-    snprintf(folder, sizeof folder, "%s/%s-%d", tnt_folder(), trial->call->name, trial->error);
+    snprintf(folder, sizeof folder, "%s/%s-%d%s", tnt_folder(), trial->call->name, trial->error,
+             trial->is_again ? "-again" : "");
     TN_CHECK(mkdir(folder, 0700) == 0);
     setenv("TENON_RUNTIME_DIR", folder, 1);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
@@ -390,6 +392,30 @@ static struct outcome *map_outcomes(uint32_t count)
     return outcomes;
 }
 
+/* @return whether it ended as it should */
+static bool await_trial(const struct trial *trial, pid_t pid)
+{
+    int status = tnt_wait(pid);
+    if (status != 0)
+        printf("# %s as %s: ended with %x\n", trial->call->name, strerrorname_np(trial->error),
+               (unsigned)status);
+    return status == 0;
+}
+
+/*
+ * On a busy machine, a tenond may not answer in time because of the others that are tried with
+ * it: a row that is not as the table says is tried once more, alone.
+ */
+static bool is_as_said(const struct row *row, struct trial *trial, bool has_ended)
+{
+    if (has_ended && compare(row, trial) == 0)
+        return true;
+    printf("# %s as %s is tried again, alone\n", row->call, strerrorname_np(trial->error));
+    *trial->outcome = (struct outcome){0};
+    trial->is_again = true;
+    return await_trial(trial, tnt_fork(run_steps, trial)) && compare(row, trial) == 0;
+}
+
 /*
  * Several rows at a time, because a step that waits for a tenond that cannot answer takes
  * seconds.
@@ -403,6 +429,7 @@ static void try_rows(int error)
     struct outcome *outcomes = map_outcomes(TNI_COUNT(rows));
     struct trial trials[TNI_COUNT(rows)];
     pid_t pids[TNI_COUNT(rows)];
+    bool has_ended[TNI_COUNT(rows)];
     int wrong = 0;
     read_table();
     for (uint32_t from = 0; from < row_count; from += AT_A_TIME) {
@@ -412,18 +439,13 @@ static void try_rows(int error)
                 .call = find_call(rows[i].call), .error = error, .outcome = &outcomes[i]};
             pids[i] = tnt_fork(run_steps, &trials[i]);
         }
-        for (uint32_t i = from; i < to; i++) {
-            int status = tnt_wait(pids[i]);
-            if (status != 0)
-                printf("# %s as %s: ended with %x\n", rows[i].call, strerrorname_np(error),
-                       (unsigned)status);
-            wrong += status != 0;
-        }
+        for (uint32_t i = from; i < to; i++)
+            has_ended[i] = await_trial(&trials[i], pids[i]);
     }
     if (!outcomes[0].is_refused)
         tnt_skip("this process may not install a filter of system calls");
     for (uint32_t i = 0; i < row_count; i++)
-        wrong += compare(&rows[i], &trials[i]);
+        wrong += !is_as_said(&rows[i], &trials[i], has_ended[i]);
     munmap(outcomes, TNI_COUNT(rows) * sizeof *outcomes);
     assert_int_equal(wrong, 0);
     assert_int_equal(row_count, TNI_COUNT(calls));
