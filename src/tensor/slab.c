@@ -2,7 +2,8 @@
 /*
  * slab: memory of a device for tensors. A tensor gets a block of a slab: alloc/slab.c. If no
  * slab has a free block, this process makes one. A tensor that is large, or that only its maker
- * may write, has an object of its own instead, as memory outside of the arena has.
+ * may write, has an object of its own instead, as memory outside of the arena has. In a domain
+ * without tenond each tensor has: no process could map the slab of another.
  */
 #include "tensor/build.h"
 
@@ -210,7 +211,8 @@ int tni_on_device_new(struct tn_domain *d, const tn_tensor *t, const tn_tensor_o
     int status = tni_process_check(d);
     if (status != 0)
         return status;
-    if (class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0)
+    if (class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0 &&
+        tni_backing_part(d)->depot != NULL)
         return new_of_class(d, t, class_id, options, ret_memory);
     ret_memory->is_on_slab = false;
     return tni_backed_new(d, t, size_bytes, options, &ret_memory->block, &ret_memory->mapping,

@@ -3,8 +3,10 @@
 #include "gpu/gpu.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "os/os.h"
 
@@ -51,6 +53,36 @@ static void load_driver(void *library)
 #undef LOAD
 }
 
+/* The addresses of the fake's code. */
+static uint64_t first_address, end_address;
+
+static int find_code(struct dl_phdr_info *info, size_t size, void *base)
+{
+    (void)size;
+    if (info->dlpi_addr != (uintptr_t)base)
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && (info->dlpi_phdr[i].p_flags & PF_X) != 0) {
+            first_address = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+            end_address = first_address + info->dlpi_phdr[i].p_memsz;
+        }
+    return 1;
+}
+
+static void find_addresses(void)
+{
+    Dl_info about;
+    void *function;
+    memcpy(&function, &gpu_fake.make, sizeof function);
+    assert_int_not_equal(dladdr(function, &about), 0);
+    dl_iterate_phdr(find_code, about.dli_fbase);
+}
+
+bool gpu_is_of_fake(uint64_t address)
+{
+    return address >= first_address && address < end_address;
+}
+
 static void load_fake(void)
 {
     const char *path = TNT_FAKECUDA;
@@ -64,6 +96,7 @@ static void load_fake(void)
     GPU_FAKE_FUNCTIONS(LOAD)
 #undef LOAD
     load_driver(library);
+    find_addresses();
     setenv("TENON_CUDA_LIBRARY", path, 1);
 }
 
@@ -83,6 +116,7 @@ void gpu_begin(const struct fake_options *options)
     load_fake();
     ours.world = world();
     snprintf(universe, sizeof universe, "%s/universe", tnt_folder());
+    (void)unlink(universe); /* that of a test which failed */
     assert_int_equal(gpu_fake.make(universe, &ours), 0);
     setenv("TENON_FAKECUDA", universe, 1);
 }

@@ -39,6 +39,9 @@ bool gpu_is_real(void);
 /** Skip this test if the driver is a real one. */
 void gpu_need_fake(void);
 
+/** Whether a function of the fake driver begins at this address, or goes on there. */
+bool gpu_is_of_fake(uint64_t address);
+
 /** Begin with a universe of the fake; `options` may be NULL. The world is set by the program.
  */
 void gpu_begin(const struct fake_options *options);

@@ -282,6 +282,39 @@ TN_TEST(the_quota_of_devices_counts_slabs_whole)
     end();
 }
 
+static int make_one_and_stay(void *go)
+{
+    tn_tensor *tensor = gpu_tensor(domain, SMALL, 5);
+    tnt_signal(&ready);
+    tnt_await(go);
+    gpu_expect(domain, tensor, 5);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+/* A process could not map the slab of another one. */
+TN_TEST(without_tenond_each_tensor_has_memory_of_its_own)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    begin_with(NULL, &options);
+    struct tnt_signal go = tnt_signal_open();
+    pid_t pid = tnt_fork(make_one_and_stay, &go);
+    tnt_await(&ready);
+    tn_tensor *one = gpu_tensor(domain, SMALL, 6), *two = gpu_tensor(domain, SMALL, 7);
+    if (!gpu_is_real())
+        assert_int_equal(gpu_used(), 3 * GRANULE);
+    gpu_expect(domain, one, 6);
+    gpu_expect(domain, two, 7);
+    tnt_signal(&go);
+    tnt_wait_ok(pid);
+    tnt_signal_close(&go);
+    tn_tensor_unref(one);
+    tn_tensor_unref(two);
+    end();
+}
+
 TN_TEST(slabs_that_rest_are_given_back_by_a_scan)
 {
     begin();

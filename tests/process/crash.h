@@ -49,6 +49,7 @@ struct crash_op {
                           be left */
     bool is_costly;    /* a run takes ten times as long as one of another operation */
     bool leaves_files; /* files may be left, which end with the domain */
+    bool is_on_device; /* it uses the fake driver, in a universe that ends with the world */
     uint32_t least, most; /* messages in the queue after a death; both 0: any number */
     void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
     void (*run)(struct crash_world *w);     /* in the child */
@@ -60,7 +61,7 @@ struct crash_op {
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
     crash_object_ops[], crash_sync_ops[], crash_member_ops[], crash_backing_ops[],
-    crash_spawn_ops[], crash_wake_ops[];
+    crash_spawn_ops[], crash_wake_ops[], crash_device_ops[];
 /* All operations. The last entry is NULL. */
 const struct crash_op *crash_nth(unsigned n);
 
@@ -152,5 +153,19 @@ tn_message crash_pop(struct crash_world *w);
 void crash_fork(struct crash_world *w, void (*run)(struct crash_world *w));
 /* Fork a member that lives until the function returns, and then leaves the domain. */
 void crash_member(struct crash_world *w, void (*run)(struct crash_world *w));
+
+/* ---- devices (crash_device_ops.c) -------------------------------------------------------- */
+
+void crash_begin_device(void);
+/* Fail if memory of the device is still used, or the fake driver has a complaint. */
+void crash_end_device(void);
+/* In a child: take each message, check its tensors, and make other tensors. */
+void crash_use_device(struct crash_world *w);
+/* Load the driver in this process, for an operation that uses it. */
+void crash_load_driver(struct crash_world *w);
+/* Kill this process at its n-th call of the driver from now, before or after it; 0: at none. */
+void crash_kill_at_call(unsigned n, bool is_before);
+/* Kill the process of an operation before and after each of its calls of the driver. */
+void crash_run_driver(const struct crash_op *op);
 
 #endif

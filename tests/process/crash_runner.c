@@ -152,6 +152,42 @@ void crash_run(const struct crash_op *op)
     tnt_note("%s: %u points, %u deaths, and one at its end", op->name, points.count, deaths);
 }
 
+/* ---- every call of the driver ------------------------------------------------------------ */
+
+struct call {
+    crash_step_fn *run;
+    unsigned half; /* even: before the call; odd: after it */
+};
+static struct call death_at_call;
+
+static void run_to_call(struct crash_world *w)
+{
+    crash_load_driver(w);
+    crash_kill_at_call(death_at_call.half / 2 + 1, death_at_call.half % 2 == 0);
+    death_at_call.run(w);
+    crash_kill_at_call(0, false);
+}
+
+void crash_run_driver(const struct crash_op *op)
+{
+    enum { MOST = 1000, ONE_OF = 5 };
+    unsigned every = tnt_is_full() ? 1 : ONE_OF, deaths = 0;
+    for (unsigned half = (unsigned)tnt_random_below(every); half < MOST; half += every) {
+        struct crash_world w;
+        death_at_call = (struct call){op->run, half};
+        printf("%s %s call %u of the driver\n", op->name, half % 2 == 0 ? "before" : "after",
+               half / 2 + 1);
+        crash_make_world(&w, op);
+        w.has_died = run_and_die(&w, run_to_call, nowhere, NULL);
+        bool has_died = w.has_died;
+        crash_judge(&w);
+        if (!has_died)
+            break;
+        deaths++;
+    }
+    tnt_note("%s: %u deaths at calls of the driver", op->name, deaths);
+}
+
 /* ---- the reaper at every point ----------------------------------------------------------- */
 
 /* A world with a dead member that no process has reclaimed. */

@@ -39,11 +39,12 @@ static const struct crash_op *op_of_test(void)
 static void die(void) { crash_run(op_of_test()); }
 
 static void die_while_reclaiming(void) { crash_run_reaper(op_of_test()); }
+static void die_at_calls(void) { crash_run_driver(op_of_test()); }
 
 enum { MOST_OPERATIONS = 192 };
 __attribute__((constructor)) static void register_operations(void)
 {
-    static char names[2][MOST_OPERATIONS][96];
+    static char names[3][MOST_OPERATIONS][96];
     const struct crash_op *op;
     for (unsigned n = 0; n < MOST_OPERATIONS && (op = crash_nth(n)) != NULL; n++) {
         snprintf(names[0][n], sizeof names[0][n], "a_death_in_%s_is_reclaimed", op->name);
@@ -51,6 +52,11 @@ __attribute__((constructor)) static void register_operations(void)
         snprintf(names[1][n], sizeof names[1][n],
                  "a_second_death_while_reclaiming_one_in_%s_is_reclaimed", op->name);
         tnt_register(names[1][n], die_while_reclaiming, 60);
+        if (!op->is_on_device)
+            continue;
+        snprintf(names[2][n], sizeof names[2][n],
+                 "a_death_at_a_call_of_the_driver_in_%s_is_reclaimed", op->name);
+        tnt_register(names[2][n], die_at_calls, 60);
     }
 }
 
@@ -82,11 +88,7 @@ static void read_file(const char *path, struct crash_points *wanted)
         const char *at = strstr(line, mark);
         if (at == NULL || sscanf(at + strlen(mark), "%63[a-z0-9_]", name) != 1)
             continue;
-        /* Those of devices need a driver: tests/gpu kill there. */
-        bool is_of_device =
-            strncmp(name, "backing_device_", 15) == 0 || strncmp(name, "slab_", 5) == 0;
-        bool is_left_out =
-            strcmp(name, "room_where") == 0 || is_of_device || is_among(wanted, name);
+        bool is_left_out = strcmp(name, "room_where") == 0 || is_among(wanted, name);
         for (unsigned i = 0; i < sizeof unreachable / sizeof unreachable[0]; i++)
             is_left_out = is_left_out || strcmp(unreachable[i], name) == 0;
         if (is_left_out)

@@ -64,6 +64,7 @@ static void make_domain(struct crash_world *w)
                                  .blocks = 4096,
                                  .objects = 32,
                                  .tickets = 32,
+                                 .device_slab_bytes = w->op->is_on_device ? 4 << 20 : 0,
                                  .flags = w->op->is_named ? 0 : TN_DOMAIN_NO_MANAGER};
     if (w->op->is_named)
         snprintf(w->name, sizeof w->name, "crash-%07d-%03u", (int)getpid(), ++number);
@@ -75,6 +76,8 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op)
 {
     tn_queue_options queue = {.struct_size = sizeof queue, .capacity = 8, .policy = op->policy};
     *w = (struct crash_world){.op = op};
+    if (op->is_on_device)
+        crash_begin_device();
     make_domain(w);
     open_inspector(w);
     TN_CHECK_OK(tn_queue_open(w->domain, "queue", &queue, TN_OPEN_NEW, &w->queue));
@@ -127,6 +130,8 @@ static void unmake_world(struct crash_world *w)
     check_empty(w);
     tn_inspector_close(w->inspector);
     tn_domain_close(w->domain);
+    if (w->op->is_on_device)
+        crash_end_device();
 }
 
 /* ---- storages outside of the arena ------------------------------------------------------- */
@@ -336,6 +341,8 @@ static void check_accounts(struct crash_world *w)
     if (w->has_died && w->op->most != 0 && (left < w->op->least || left > w->op->most))
         fail_msg("%u messages are left, of %u to %u", left, w->op->least, w->op->most);
     give_back(w);
+    if (w->op->is_on_device) /* a slab without tensors stays for a while */
+        TN_CHECK_OK(tn_domain_trim(w->domain, 0, NULL));
     TNT_AUDIT(w->domain);
     assert_int_equal(crash_live_blocks(w), w->base_blocks);
     if (w->op->has_storages)
@@ -389,6 +396,8 @@ static void go_on(struct crash_world *w)
 void crash_judge(struct crash_world *w)
 {
     crash_reclaim(w);
+    if (w->op->is_on_device)
+        crash_use_device(w);
     check_accounts(w);
     go_on(w);
     unmake_world(w);

@@ -108,6 +108,7 @@ SWEEP_TEST(what_waits, crash_sync_ops)
 SWEEP_TEST(a_member, crash_member_ops)
 SWEEP_TEST(a_storage_outside_of_the_arena, crash_backing_ops)
 SWEEP_TEST(what_starts_processes, crash_spawn_ops)
+SWEEP_TEST(memory_of_devices, crash_device_ops)
 
 TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_reclaimed, 200)
 {

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpu/gpu.h"
 #include "harness/inside.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -248,7 +249,8 @@ bool tracer_is_one(uint64_t place)
     return place == (uint64_t)(uintptr_t)crash_fill ||
            place == (uint64_t)(uintptr_t)crash_check_storages ||
            place == (uint64_t)(uintptr_t)crash_check_intents ||
-           place == (uint64_t)(uintptr_t)crash_live_blocks;
+           place == (uint64_t)(uintptr_t)crash_live_blocks ||
+           place == (uint64_t)(uintptr_t)crash_load_driver || gpu_is_of_fake(place);
 }
 
 /* I2. At the first instruction of a function, its return address is on top of the stack. */

@@ -9,7 +9,8 @@
  * I1  A traced process is at boundary k only if it came along the route and the last steps were
  *     to the places of the trace. Else it has strayed, and the boundary is not counted.
  * I2  A system call is one instruction. So is what an operation asks for the test's own sake:
- *     crash_fill(), which writes payload, and crash_check_...(). A repeated instruction (rep)
+ *     crash_fill(), which writes payload, and crash_check_...(). So is a call of the fake
+ *     driver: crash_run_driver() kills before and after each. A repeated instruction (rep)
  *     counts once each time.
  * Only the thread that runs the operation is stepped. Linux on x86-64 only: elsewhere
  * tracer_why_not() says so.
