@@ -271,11 +271,11 @@ TN_API TN_NODISCARD int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor,
  * Registering takes as long as a copy or longer: it pays for memory that is copied many times.
  * A storage that is registered cannot be resized or moved by tn_tensor_share().
  *
- * @return 0, also if it is registered by this call of another thread; or
- *         TN_ERR_EXISTS       a page of it is registered by somebody else, such as another
- * small tensor in the same page TN_ERR_INVALID      the tensor is NULL TN_ERR_UNSUPPORTED  the
- * tensor is on a device; there is no driver TN_ERR_DENIED       it is read-only for this
- * process TN_ERR_NO_MEMORY    the machine lets this process keep no more memory in place
+ * @return 0, also if it is registered already by this call; TN_ERR_EXISTS: a page of it is
+ *         registered by somebody else, such as another small tensor in the same page;
+ *         TN_ERR_INVALID: the tensor is NULL; TN_ERR_UNSUPPORTED: the tensor is on a device, or
+ *         there is no driver; TN_ERR_DENIED: it is read-only for this process;
+ *         TN_ERR_NO_MEMORY: the machine lets this process keep no more memory in place;
  *         TN_ERR_DEVICE, TN_ERR_FORKED
  *
  * Threads: any.   Blocks: as the driver does.   Fork: a child has it not registered.

@@ -25,13 +25,21 @@ static bool end_thread_at_exit(const tnp_domain *self)
     return true;
 }
 
+/* It waits for the work that this process gave its devices. */
+static void leave(tn_domain *domain)
+{
+    Py_BEGIN_ALLOW_THREADS;
+    tn_domain_close(domain);
+    Py_END_ALLOW_THREADS;
+}
+
 static void leave_if_last(tnp_domain *self)
 {
     tn_domain *domain = self->leaving;
     if (domain == NULL || tnp_waiter_count(&self->waiters) > 0)
         return;
     self->leaving = NULL;
-    tn_domain_close(domain);
+    leave(domain);
 }
 
 void tnp_end_wait_of_closed(tnp_domain *self, int status)
@@ -125,7 +133,7 @@ void tnp_domain_leave(tnp_domain *self)
     }
     while (tnp_waiter_count(&self->waiters) > 0)
         tnp_pause();
-    tn_domain_close(domain);
+    leave(domain);
 }
 
 static void dealloc(PyObject *object)

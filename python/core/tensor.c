@@ -38,12 +38,24 @@ PyObject *tnp_tensor_wrap_view(tn_tensor *view, PyObject *tensor)
     return (PyObject *)self;
 }
 
+/* Memory of a device is given back after the device's work, which may take long. */
+static void release(tn_tensor *tensor)
+{
+    if (tn_tensor_device(tensor).type == TN_DEVICE_CPU) {
+        tn_tensor_unref(tensor);
+        return;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    tn_tensor_unref(tensor);
+    Py_END_ALLOW_THREADS;
+}
+
 static void dealloc(PyObject *object)
 {
     tnp_tensor *self = (tnp_tensor *)object;
     if (self->weak != NULL)
         PyObject_ClearWeakRefs(object);
-    tn_tensor_unref(self->tensor);
+    release(self->tensor);
     Py_XDECREF(self->domain);
     Py_XDECREF(self->base);
     Py_TYPE(object)->tp_free(object);

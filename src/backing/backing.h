@@ -67,8 +67,9 @@ struct tni_backing_part {
     uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* unmapped, but with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
-    uint64_t used_devices; /* of CUDA, a bit each, that this process uses for the domain */
-    uint64_t slabs_seen;   /* header->slabs_ended when this process last unmapped slabs */
+    uint64_t used_devices;   /* of CUDA, a bit each, that this process uses for the domain */
+    _Atomic bool has_pinned; /* this process has registered memory of the domain */
+    _Atomic uint64_t slabs_seen; /* header->slabs_ended when this process last unmapped slabs */
 };
 TNI_PART(backing, TNI_PART_BACKING)
 
@@ -201,8 +202,11 @@ void tni_backing_ensure_deposited(struct tn_domain *domain, struct tni_mapping *
  */
 void tni_backing_hand_over(struct tn_domain *domain);
 
-/** Unmap slabs that have ended and that no tensor of this process uses, if any ended lately. */
-void tni_backing_sweep_slabs(struct tn_domain *domain);
+/**
+ * Unmap slabs that have ended and that no tensor of this process uses, if any ended lately.
+ * @return whether it unmapped one
+ */
+bool tni_backing_sweep_slabs(struct tn_domain *domain);
 /** Close parked descriptors of storages that no record names any more. */
 void tni_backing_sweep(struct tn_domain *domain);
 /** Close all parked descriptors, after this process has left. */

@@ -89,6 +89,9 @@ static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bo
 
 void tni_mapping_enter(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
 {
+    struct tni_mapping *former = tni_backing_part(d)->mappings[m->index];
+    if (former != NULL && former->refs == 0) /* a slab that another process has ended */
+        tni_mapping_end(d, former);
     if (fd >= 0)
         keep_or_close(d, m, fd, is_deposited);
     tni_backing_part(d)->mappings[m->index] = m;
@@ -218,26 +221,32 @@ bool tni_mapping_is_idle_slab(const struct tn_domain *d, const struct tni_mappin
                               m->generation);
 }
 
-static void end_slabs(struct tn_domain *d, bool all)
+static bool end_slabs(struct tn_domain *d, bool all)
 {
+    bool has_ended = false;
     for (uint32_t i = 0;
          tni_backing_part(d)->mappings != NULL && i < tni_backing_part(d)->mappings_limit;
          i++) {
         struct tni_mapping *m = tni_backing_part(d)->mappings[i];
-        if (m != NULL && m->is_slab && m->refs == 0 && (all || !tni_mapping_is_idle_slab(d, m)))
-            tni_mapping_end(d, m);
+        if (m == NULL || !m->is_slab || m->refs != 0 ||
+            (!all && tni_mapping_is_idle_slab(d, m)))
+            continue;
+        tni_mapping_end(d, m);
+        has_ended = true;
     }
+    return has_ended;
 }
 
-void tni_backing_sweep_slabs(struct tn_domain *d)
+bool tni_backing_sweep_slabs(struct tn_domain *d)
 {
     uint64_t ended = atomic_load(&d->segment.header->slabs_ended);
-    if (TNI_LIKELY(tni_backing_part(d)->slabs_seen == ended))
-        return;
+    if (TNI_LIKELY(atomic_load(&tni_backing_part(d)->slabs_seen) == ended))
+        return false;
     tni_mappings_lock(d);
-    tni_backing_part(d)->slabs_seen = ended;
-    end_slabs(d, false);
+    atomic_store(&tni_backing_part(d)->slabs_seen, ended);
+    bool has_ended = end_slabs(d, false);
     tni_mappings_unlock(d);
+    return has_ended;
 }
 
 void tni_mappings_end_slabs(struct tn_domain *d) { end_slabs(d, true); }

@@ -4,6 +4,7 @@
  *
  * I1  A process reaches the driver only if it loaded the driver itself. A forked child finds
  *     its parent's pid and fails, before it takes a lock that a thread of its parent may have.
+ *     If its parent found no driver that can be used, neither does the child.
  * I2  tenon uses the primary context of a device, which the other libraries of the process use
  *     too. It keeps the context while it has memory of the device mapped, and for the length of
  *     each call; what was current in the thread is current again afterwards.
@@ -17,6 +18,10 @@
 
 static int fail_forked(const struct tni_memory_kind *kind, int32_t pid)
 {
+    const struct tni_cuda *cuda = kind->driver;
+    int failure = atomic_load(&cuda->failure);
+    if (failure != 0)
+        return tni_fail(failure, "%s", cuda->why);
     return tni_fail(TN_ERR_FORKED,
                     "this process was forked from process %d, which used the driver of %s: "
                     "start processes that use it with spawn or a fork server",
@@ -27,12 +32,16 @@ static int fail_forked(const struct tni_memory_kind *kind, int32_t pid)
 static int load_once(struct tni_cuda *cuda)
 {
     if (!cuda->is_loaded) {
-        cuda->failure = tni_cuda_load(cuda);
-        if (cuda->failure != 0)
+        int status = tni_cuda_load(cuda);
+        if (status != 0 && status != TN_ERR_UNSUPPORTED)
+            return status; /* the next call may succeed */
+        if (status != 0)
             snprintf(cuda->why, sizeof cuda->why, "%s", tn_error_detail());
+        atomic_store(&cuda->failure, status); /* after its sentence: fail_forked() */
         cuda->is_loaded = true;
     }
-    return cuda->failure == 0 ? 0 : tni_fail(cuda->failure, "%s", cuda->why);
+    int failure = atomic_load(&cuda->failure);
+    return failure == 0 ? 0 : tni_fail(failure, "%s", cuda->why);
 }
 
 int tni_cuda_begin(const struct tni_memory_kind *kind)
@@ -119,31 +128,39 @@ int tni_cuda_count(const struct tni_memory_kind *kind)
     return status == 0 ? kind->driver->device_count : status;
 }
 
-/* Attributes that a driver does not know count as 0. */
-static int attribute(const struct tni_cuda *cuda, CUdevice device, CUdevice_attribute which)
-{
-    int value = 0;
-    return cuda->cuDeviceGetAttribute(&value, which, device) == 0 ? value : 0;
-}
+/* The driver is asked for each of these; one that it does not know is 0. */
+enum { SHARES, SHARES_BY_FD, INTEGRATED, COMPUTE_MODE, ATTRIBUTES };
+static const CUdevice_attribute attributes[ATTRIBUTES] = {
+    [SHARES] = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    [SHARES_BY_FD] = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    [INTEGRATED] = CU_DEVICE_ATTRIBUTE_INTEGRATED,
+    [COMPUTE_MODE] = CU_DEVICE_ATTRIBUTE_COMPUTE_MODE,
+};
 
-static uint32_t read_flags(const struct tni_cuda *cuda, CUdevice device)
+static int read_flags(const struct tni_cuda *cuda, CUdevice device, uint32_t *ret_flags)
 {
+    int values[ATTRIBUTES];
     uint32_t flags = 0;
-    if ((cuda->missing >> TNI_CUDA_vmm & 1) == 0 &&
-        attribute(cuda, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0 &&
-        attribute(cuda, device,
-                  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0)
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        CUresult result = cuda->cuDeviceGetAttribute(&values[i], attributes[i], device);
+        if (result == CUDA_ERROR_INVALID_VALUE)
+            values[i] = 0;
+        else if (result != 0)
+            return tni_cuda_check(cuda, result, "cuDeviceGetAttribute");
+    }
+    if ((cuda->missing >> TNI_CUDA_vmm & 1) == 0 && values[SHARES] != 0 &&
+        values[SHARES_BY_FD] != 0)
         flags |= TN_DEVICE_SHARES;
     CUuuid part, whole;
     if (cuda->get_whole_uuid != NULL && cuda->cuDeviceGetUuid(&part, device) == 0 &&
         cuda->get_whole_uuid(&whole, device) == 0 && memcmp(&part, &whole, sizeof part) != 0)
         flags |= TN_DEVICE_IS_PART;
-    if (attribute(cuda, device, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0)
+    if (values[INTEGRATED] != 0)
         flags |= TN_DEVICE_INTEGRATED;
-    if (attribute(cuda, device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) ==
-        CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    if (values[COMPUTE_MODE] == CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
         flags |= TN_DEVICE_EXCLUSIVE;
-    return flags;
+    *ret_flags = flags;
+    return 0;
 }
 
 /* pre: the lock */
@@ -162,11 +179,12 @@ static int ask(const struct tni_memory_kind *kind, int32_t id, tn_device_info *r
         status =
             tni_cuda_check(cuda, cuda->cuDeviceGetUuid((CUuuid *)(void *)info.uuid, device),
                            "cuDeviceGetUuid");
+    if (status == 0)
+        status = read_flags(cuda, device, &info.flags);
     if (status != 0)
         return status;
     info.name[sizeof info.name - 1] = '\0';
     info.memory_bytes = bytes;
-    info.flags = read_flags(cuda, device);
     *ret_info = info;
     return 0;
 }

@@ -20,6 +20,7 @@ enum tni_cuda_group {
     TNI_CUDA_registering,
     TNI_CUDA_timeline,
     TNI_CUDA_events,
+    TNI_CUDA_memory,
     TNI_CUDA_ipc,
     TNI_CUDA_peers,
     TNI_CUDA_GROUPS
@@ -42,7 +43,7 @@ struct tni_cuda {
     _Atomic int32_t pid;
     tni_os_mutex lock; /* of all that follows; no thread has it while it calls the program */
     bool is_loaded;
-    int failure; /* not 0: the status with which each call fails */
+    _Atomic int failure; /* not 0: the status with which each call fails */
     char why[256];
     uint32_t missing; /* groups, a bit each */
     int32_t version;
@@ -60,6 +61,9 @@ struct tni_cuda {
  * @return 0, TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED, TN_ERR_FORKED, TN_ERR_DEVICE
  */
 int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *function);
+/** Whether a context that reports this has lost all its work: the device does none of it now.
+ */
+bool tni_cuda_is_lost(CUresult result);
 /** Fail with TN_ERR_UNSUPPORTED unless the driver has a group; `what` it is for. */
 int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const char *what);
 
@@ -68,12 +72,16 @@ int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const 
 /** The functions of libcuda.so.1, filled in by tni_cuda_load(). */
 extern struct tni_cuda tni_cuda_driver;
 
-/** Find the functions of the driver and start it. pre: the lock. TN_ERR_UNSUPPORTED. */
+/**
+ * Find the functions of the driver and start it. pre: the lock
+ * @return 0; TN_ERR_UNSUPPORTED: there is no driver or device for this process;
+ *         TN_ERR_NO_MEMORY, TN_ERR_DEVICE: the driver did not start this time
+ */
 int tni_cuda_load(struct tni_cuda *cuda);
 
 /* ---- cuda.c ------------------------------------------------------------------------------ */
 
-/** Load the driver if it is not loaded. TN_ERR_UNSUPPORTED, TN_ERR_FORKED. */
+/** Load the driver if it is not loaded. TN_ERR_FORKED, or as tni_cuda_load(). */
 int tni_cuda_begin(const struct tni_memory_kind *kind);
 /**
  * Count one more user of a device, and make its primary context this thread's current one. The
@@ -106,7 +114,8 @@ int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
 int tni_cuda_fill(const struct tni_memory_kind *kind, const struct tni_device_memory *part,
                   uint8_t value, void *stream);
 int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id);
-int tni_cuda_drain(const struct tni_memory_kind *kind, int32_t id);
+/* 0 if this process has not used the driver. */
+int tni_cuda_drain(const struct tni_memory_kind *kind);
 int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream);
 int tni_cuda_pin(const struct tni_memory_kind *kind, void *start, uint64_t bytes);
 int tni_cuda_unpin(const struct tni_memory_kind *kind, void *start);

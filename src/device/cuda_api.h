@@ -110,15 +110,25 @@ typedef struct {
     V(CUDA_ERROR_INVALID_CONTEXT, 201)                                                         \
     V(CUDA_ERROR_MAP_FAILED, 205)                                                              \
     V(CUDA_ERROR_ALREADY_MAPPED, 208)                                                          \
+    V(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                       \
     V(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217)                                                 \
     V(CUDA_ERROR_OPERATING_SYSTEM, 304)                                                        \
     V(CUDA_ERROR_INVALID_HANDLE, 400)                                                          \
     V(CUDA_ERROR_NOT_FOUND, 500)                                                               \
     V(CUDA_ERROR_NOT_READY, 600)                                                               \
     V(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                         \
+    V(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                                          \
+    V(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                                                    \
+    V(CUDA_ERROR_ASSERT, 710)                                                                  \
     V(CUDA_ERROR_TOO_MANY_PEERS, 711)                                                          \
     V(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                                          \
     V(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713)                                              \
+    V(CUDA_ERROR_HARDWARE_STACK_ERROR, 714)                                                    \
+    V(CUDA_ERROR_ILLEGAL_INSTRUCTION, 715)                                                     \
+    V(CUDA_ERROR_MISALIGNED_ADDRESS, 716)                                                      \
+    V(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                                                   \
+    V(CUDA_ERROR_INVALID_PC, 718)                                                              \
+    V(CUDA_ERROR_LAUNCH_FAILED, 719)                                                           \
     V(CUDA_ERROR_NOT_PERMITTED, 800)                                                           \
     V(CUDA_ERROR_NOT_SUPPORTED, 801)                                                           \
     V(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                  \
@@ -151,6 +161,8 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
     F(core, cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *, CUdevice))                 \
     F(core, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice)) \
     F(core, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice))        \
+    F(core, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000,                      \
+      (CUdevice, unsigned *, int *))                                                           \
     F(core, cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *))                             \
     F(core, cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext))                          \
     F(core, cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *))                          \
@@ -229,10 +241,12 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
     F(events, cuEventQuery, cuEventQuery, 2000, (CUevent))                                     \
     F(events, cuEventSynchronize, cuEventSynchronize, 2000, (CUevent))                         \
     F(events, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned))
+/* Memory of this process alone. */
+#define TNI_CUDA_MEMORY(F)                                                                     \
+    F(memory, cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *, size_t))                        \
+    F(memory, cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr))
 /* Memory and events of other allocators, which end with the process that made them. */
 #define TNI_CUDA_IPC(F)                                                                        \
-    F(ipc, cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *, size_t))                           \
-    F(ipc, cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr))                                       \
     F(ipc, cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle *, CUdeviceptr))        \
     F(ipc, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000,                                   \
       (CUdeviceptr *, CUipcMemHandle, unsigned))                                               \
@@ -256,6 +270,7 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
     TNI_CUDA_REGISTER(F)                                                                       \
     TNI_CUDA_TIMELINE(F)                                                                       \
     TNI_CUDA_EVENTS(F)                                                                         \
+    TNI_CUDA_MEMORY(F)                                                                         \
     TNI_CUDA_IPC(F)                                                                            \
     TNI_CUDA_PEERS(F)
 

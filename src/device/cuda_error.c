@@ -26,9 +26,30 @@ int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *fun
         text = "no text";
     return tni_fail(status_of(result), "%s() failed with %s (%d): %s%s", function, name, result,
                     text,
-                    result == CUDA_ERROR_ILLEGAL_ADDRESS
+                    tni_cuda_is_lost(result)
                         ? "; this process has to be started anew to use the device again"
                         : "");
+}
+
+bool tni_cuda_is_lost(CUresult result)
+{
+    switch (result) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
 }
 
 int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const char *what)

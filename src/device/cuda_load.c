@@ -80,6 +80,13 @@ static const char *explain(CUresult result)
     }
 }
 
+/* Whether the driver may start if it is asked again. */
+static bool is_passing(CUresult result)
+{
+    return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_DEVICE_UNAVAILABLE ||
+           result == CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 static int start(struct tni_cuda *cuda, const char *path)
 {
     int count = 0;
@@ -93,15 +100,22 @@ static int start(struct tni_cuda *cuda, const char *path)
         result = CUDA_ERROR_NO_DEVICE;
     if (result != 0) {
         bool has_name = cuda->cuGetErrorName(result, &name) == 0 && name != NULL;
-        return tni_fail(TN_ERR_UNSUPPORTED, "%s: %s: %s (%d)", path, explain(result),
+        int status = !is_passing(result)                  ? TN_ERR_UNSUPPORTED
+                     : result == CUDA_ERROR_OUT_OF_MEMORY ? TN_ERR_NO_MEMORY
+                                                          : TN_ERR_DEVICE;
+        return tni_fail(status, "%s: %s: %s (%d)", path, explain(result),
                         has_name ? name : "error", result);
     }
-    cuda->devices = calloc((size_t)count, sizeof *cuda->devices);
-    if (cuda->devices == NULL)
+    struct tni_cuda_device *devices = calloc((size_t)count, sizeof *devices);
+    if (devices == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %d devices", count);
-    for (int i = 0; i < count; i++)
-        if ((result = cuda->cuDeviceGet(&cuda->devices[i].number, i)) != 0)
-            return tni_cuda_check(cuda, result, "cuDeviceGet");
+    for (int i = 0; i < count && result == 0; i++)
+        result = cuda->cuDeviceGet(&devices[i].number, i);
+    if (result != 0) {
+        free(devices);
+        return tni_cuda_check(cuda, result, "cuDeviceGet");
+    }
+    cuda->devices = devices;
     cuda->device_count = count;
     return 0;
 }

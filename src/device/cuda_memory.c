@@ -171,8 +171,7 @@ void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_
     struct tni_cuda *cuda = kind->driver;
     int32_t id = m->device.id;
     if (tni_cuda_enter(kind, id) != 0)
-        return;               /* a forked child has only numbers of its parent */
-    cuda->cuCtxSynchronize(); /* cuMemUnmap() need not wait for the work of streams */
+        return; /* a forked child has only numbers of its parent */
     unmap(cuda, m);
     tni_cuda_leave(cuda, id, false);
     tni_cuda_release(cuda, id); /* what tni_cuda_make() or tni_cuda_map() kept */

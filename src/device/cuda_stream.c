@@ -2,6 +2,32 @@
 /* cuda_stream: work that a device does in the order of a stream, and memory of the host. */
 #include "device/cuda.h"
 
+/* Twice, through other memory: the driver does not say in which order a copy goes. */
+static int copy_overlapping(struct tni_cuda *cuda, const struct tni_device_copy *c)
+{
+    CUdeviceptr between = 0;
+    int status = tni_cuda_need(cuda, TNI_CUDA_memory, "copies of overlapping memory");
+    if (status == 0)
+        status = tni_cuda_check(cuda, cuda->cuMemAlloc(&between, c->bytes), "cuMemAlloc");
+    if (status != 0)
+        return status;
+    CUresult result = cuda->cuMemcpyDtoDAsync(between, c->from, c->bytes, c->stream);
+    if (result == 0)
+        result = cuda->cuMemcpyDtoDAsync(c->to, between, c->bytes, c->stream);
+    status = tni_cuda_check(cuda, result, "cuMemcpyDtoDAsync");
+    CUresult waited = cuda->cuStreamSynchronize(c->stream);
+    if (status == 0)
+        status = tni_cuda_check(cuda, waited, "cuStreamSynchronize");
+    cuda->cuMemFree(between);
+    return status;
+}
+
+static bool is_overlapping(const struct tni_device_copy *c)
+{
+    return c->direction == TNI_COPY_ON_DEVICE && c->to < c->from + c->bytes &&
+           c->from < c->to + c->bytes;
+}
+
 static CUresult copy_bytes(struct tni_cuda *cuda, const struct tni_device_copy *c)
 {
     switch (c->direction) {
@@ -15,7 +41,29 @@ static CUresult copy_bytes(struct tni_cuda *cuda, const struct tni_device_copy *
     }
 }
 
-/* Memory of one device is not mapped for another: the driver has to copy with both contexts. */
+/*
+ * Work in other contexts of a device would not be waited for: cuda.c, I2. Small numbers are
+ * streams of the current context.
+ */
+static int check_stream(struct tni_cuda *cuda, int32_t id, CUstream stream)
+{
+    enum { SPECIAL = 4 };
+    CUcontext context = NULL;
+    if ((uintptr_t)stream < SPECIAL || (cuda->missing >> TNI_CUDA_stream_context & 1) != 0)
+        return 0;
+    int status = tni_cuda_check(cuda, cuda->cuStreamGetCtx(stream, &context), "cuStreamGetCtx");
+    if (status != 0 || context == cuda->devices[id].context)
+        return status;
+    return tni_fail(TN_ERR_INVALID,
+                    "the stream is of another device, or of a context of its own, and not of "
+                    "the primary context of device %d",
+                    id);
+}
+
+/*
+ * Memory of one device is not mapped for another: the driver has to copy with both contexts.
+ * The default stream comes after all that was given to the default stream of the other device.
+ */
 static int copy_between(const struct tni_memory_kind *kind, int32_t id,
                         const struct tni_device_copy *c)
 {
@@ -23,7 +71,11 @@ static int copy_between(const struct tni_memory_kind *kind, int32_t id,
     int status = tni_cuda_need(cuda, TNI_CUDA_peers, "copies between devices");
     if (status != 0 || (status = tni_cuda_enter(kind, c->from_id)) != 0)
         return status;
-    tni_cuda_leave(cuda, c->from_id, true); /* it stays in use, but is not current */
+    if (c->stream == NULL)
+        status = tni_cuda_check(cuda, cuda->cuStreamSynchronize(NULL), "cuStreamSynchronize");
+    tni_cuda_leave(cuda, c->from_id, status == 0); /* it stays in use, but is not current */
+    if (status != 0)
+        return status;
     CUcontext to = cuda->devices[id].context, from = cuda->devices[c->from_id].context;
     status = tni_cuda_check(
         cuda, cuda->cuMemcpyPeerAsync(c->to, to, c->from, from, c->bytes, c->stream),
@@ -42,9 +94,12 @@ int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
     if (status != 0)
         return status;
     status = tni_cuda_need(cuda, TNI_CUDA_streams, "copies");
+    if (status == 0)
+        status = check_stream(cuda, id, copy->stream);
     if (status == 0 && copy->bytes != 0)
-        status = copy->direction == TNI_COPY_BETWEEN_DEVICES
-                     ? copy_between(kind, id, copy)
+        status = copy->direction == TNI_COPY_BETWEEN_DEVICES ? copy_between(kind, id, copy)
+                 : is_overlapping(copy)
+                     ? copy_overlapping(cuda, copy)
                      : tni_cuda_check(cuda, copy_bytes(cuda, copy), names[copy->direction]);
     tni_cuda_leave(cuda, id, false);
     return status;
@@ -105,7 +160,7 @@ int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id)
         return status;
     status = tni_cuda_need(cuda, TNI_CUDA_streams, "streams");
     if (status == 0)
-        status = tni_cuda_need(cuda, TNI_CUDA_ipc, "memory of a call");
+        status = tni_cuda_need(cuda, TNI_CUDA_memory, "memory of a call");
     if (status == 0)
         status = tni_cuda_check(cuda, cuda->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
                                 "cuStreamCreate");
@@ -117,14 +172,35 @@ int tni_cuda_settle(const struct tni_memory_kind *kind, int32_t id)
     return status;
 }
 
-int tni_cuda_drain(const struct tni_memory_kind *kind, int32_t id)
+static int drain_one(const struct tni_memory_kind *kind, int32_t id)
 {
     struct tni_cuda *cuda = kind->driver;
     int status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
-    status = tni_cuda_check(cuda, cuda->cuCtxSynchronize(), "cuCtxSynchronize");
+    CUresult result = cuda->cuCtxSynchronize();
+    if (!tni_cuda_is_lost(result))
+        status = tni_cuda_check(cuda, result, "cuCtxSynchronize");
     tni_cuda_leave(cuda, id, false);
+    return status;
+}
+
+int tni_cuda_drain(const struct tni_memory_kind *kind)
+{
+    struct tni_cuda *cuda = kind->driver;
+    if (atomic_load(&cuda->pid) != tni_os_pid())
+        return 0; /* nor has a forked child of a process that used it */
+    int status = tni_cuda_begin(kind);
+    for (int32_t id = 0; status == 0 && id < cuda->device_count; id++) {
+        unsigned flags;
+        int is_active = 0; /* a device of which this process has no context has no work */
+        CUresult result =
+            cuda->cuDevicePrimaryCtxGetState(cuda->devices[id].number, &flags, &is_active);
+        if (!tni_cuda_is_lost(result))
+            status = tni_cuda_check(cuda, result, "cuDevicePrimaryCtxGetState");
+        if (status == 0 && is_active != 0)
+            status = drain_one(kind, id);
+    }
     return status;
 }
 

@@ -186,6 +186,15 @@ int tn_device_get_free(tn_device device, uint64_t *ret_bytes)
     return status == 0 ? kind->count_free(kind, device.id, ret_bytes) : status;
 }
 
+int tni_device_drain(void)
+{
+    int status = 0;
+    for (size_t i = 0; i < KIND_NONE && status == 0; i++)
+        if (kinds[i].drain != NULL)
+            status = kinds[i].drain(&kinds[i]);
+    return status;
+}
+
 /* ---- finding ----------------------------------------------------------------------------- */
 
 /* Calls `is_it` for the devices of a type. TN_ERR_NOT_FOUND: for none it returned true. */

@@ -71,7 +71,7 @@ struct tni_memory_kind {
      *         another size), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
      */
     int (*map)(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
-    /** Unmap memory, after the work of this process on the device has ended. */
+    /** Unmap memory. pre: no work of this process on devices that uses it: drain() */
     void (*unmap)(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
     /** Bytes of memory come in multiples of this. */
     int (*granularity)(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
@@ -86,8 +86,12 @@ struct tni_memory_kind {
      * has ended had given the device is over then.
      */
     int (*settle)(const struct tni_memory_kind *kind, int32_t id);
-    /** Wait until all work that this process gave the device has ended. */
-    int (*drain)(const struct tni_memory_kind *kind, int32_t id);
+    /**
+     * Wait until all work that this process gave the devices of this kind has ended. Work for
+     * one of them may reach the memory of another. 0 also if a device lost the work of this
+     * process, and so does none of it any more.
+     */
+    int (*drain)(const struct tni_memory_kind *kind);
     /** Wait until everything that the stream was given has ended. */
     int (*wait)(const struct tni_memory_kind *kind, int32_t id, void *stream);
     /**
@@ -109,6 +113,11 @@ const struct tni_memory_kind *tni_memory_kind(int32_t type);
 
 /** Whether this process sees the device. TN_ERR_NOT_FOUND, or as tn_device_count(). */
 int tni_device_check(tn_device device);
+/**
+ * Wait until all work that this process gave its devices has ended. 0 also if it has not used
+ * any; TN_ERR_DEVICE: the driver does not let it wait now.
+ */
+int tni_device_drain(void);
 /** The number of the device of this type with this UUID. TN_ERR_NOT_FOUND: none is visible. */
 int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_device);
 

@@ -231,7 +231,7 @@ int tni_parcel_pack(struct tni_queue *q, const tn_message *m, bool move, uint64_
         p.held = tni_attributes_hold(p.tensor);
         p.view_bytes = (uint32_t)tni_tensor_view_bytes(p.tensor, p.held);
         p.block = p.tensor->storage->block;
-        p.move = move && tni_tensor_is_sole(p.tensor);
+        p.move = move && tni_tensor_can_move(p.tensor);
     }
     if (m->tensor_count <= 1 && m->size_bytes <= q->room_bytes &&
         p.view_bytes + m->size_bytes <= q->room_bytes) {

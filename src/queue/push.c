@@ -101,7 +101,7 @@ int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
     if (TNI_LIKELY(q != NULL && tensor != NULL && tni_queue_may_use_ring(q, TN_PRODUCER) &&
                    tensor->storage->domain == q->handle.domain && tni_tensor_is_plain(tensor) &&
                    (view_bytes = tni_tensor_view_bytes(tensor, NULL)) <= q->room_bytes) &&
-        TNI_LIKELY(move ? tni_tensor_is_sole(tensor) : flags == 0)) {
+        TNI_LIKELY(move ? tni_tensor_can_move(tensor) : flags == 0)) {
         int status = tni_ring_push_plain(q, tensor, (uint32_t)view_bytes, move);
         if (TNI_LIKELY(status <= 0))
             return status;

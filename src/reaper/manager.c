@@ -22,9 +22,24 @@ static void publish_hints(struct tn_domain *d)
     }
 }
 
+/*
+ * Others get the memory as soon as this process has left: no work that it gave its devices may
+ * reach it then.
+ */
+static void end_device_work(struct tn_domain *d)
+{
+    if (tni_backing_part(d)->used_devices == 0 &&
+        !atomic_load(&tni_backing_part(d)->has_pinned))
+        return;
+    if (tni_device_drain() != 0)
+        tni_log(TNI_LOG_WARNING, "domain '%s' is left although a device may use its memory: %s",
+                d->segment.name, tn_error_detail());
+}
+
 void tni_reaper_leave(struct tn_domain *d)
 {
     bool is_member = d->seat != TNI_NO_SEAT;
+    end_device_work(d);
     if (is_member) {
         tni_backing_hand_over(d);
         tni_process_begin_leave(d);
@@ -177,6 +192,8 @@ void tni_manager_survive(struct tn_domain *d)
     if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
+    if (tni_backing_sweep_slabs(d)) /* a call that waits does not see others end slabs */
+        tni_alloc_wake(d);
     do_managers_work(d, begun_ns + MOST_MS * MS_NS);
     tni_folder_follow(d);
     bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;

@@ -76,8 +76,13 @@ void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor)
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor)
 {
     if (TNI_LIKELY(tensor->storage->domain == domain && domain != NULL)) {
-        if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
-            tni_backing_ensure_deposited(tensor->storage->domain, tensor->storage->mapping);
+        if (TNI_LIKELY(tensor->storage->mapping == NULL))
+            return 0;
+        if (!tni_tensor_is_on_host(tensor) && tni_backing_part(domain)->depot == NULL)
+            return tni_fail(TN_ERR_UNSUPPORTED,
+                            "the tensor is on a device, and the domain has no tenond, which "
+                            "keeps what other processes map the memory with");
+        tni_backing_ensure_deposited(tensor->storage->domain, tensor->storage->mapping);
         return 0;
     }
     if (tensor->storage->outside != 0)
@@ -94,7 +99,7 @@ void *tn_tensor_data(const tn_tensor *tensor)
     if (tensor == NULL || tensor->count == 0)
         return NULL;
     if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
-        atomic_store_explicit(&tensor->storage->is_touched, true, memory_order_relaxed);
+        tni_storage_touch(tensor);
     return tensor->storage->data + tensor->byte_offset;
 }
 

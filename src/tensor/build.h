@@ -153,8 +153,8 @@ int tni_tensor_check_copy(const tn_tensor *target, const tn_tensor *source);
 
 /** Copy between tensors, one of which is on a device, in the order of a stream. */
 int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, void *stream);
-/** Wait until the stream has done such a copy. */
-int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source, void *stream);
+/** Wait until the default stream has done such a copy. */
+int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source);
 /** Fill a new tensor on a device with zeros, or with bytes of the host, and wait until it is.
  */
 int tni_device_zero(const tn_tensor *tensor);

@@ -231,7 +231,7 @@ int tn_tensor_copy(tn_tensor *target, const tn_tensor *source)
         return status;
     if (!tni_tensor_is_on_host(target) || !tni_tensor_is_on_host(source)) {
         status = tni_device_copy_tensor(target, source, NULL);
-        return status == 0 ? tni_device_wait_for(target, source, NULL) : status;
+        return status == 0 ? tni_device_wait_for(target, source) : status;
     }
     bool is_one_mapping = target->storage->data == source->storage->data ||
                           !tn_tensor_same_storage(target, source);

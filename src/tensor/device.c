@@ -44,11 +44,26 @@ int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, voi
     return kind->copy(kind, device.id, &copy);
 }
 
-int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source, void *stream)
+/* Wait for work of the default stream that a function of this file gave. A wait that fails
+ * leaves the work. */
+static int wait_here(const tn_tensor *t)
 {
-    tn_device device = device_of(target, source);
+    tn_device device = tni_tensor_device(t);
     const struct tni_memory_kind *kind = tni_memory_kind(device.type);
-    return kind->wait(kind, device.id, stream);
+    int status = kind->wait(kind, device.id, NULL);
+    if (status != 0)
+        tni_storage_touch(t);
+    return status;
+}
+
+int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source)
+{
+    int status = wait_here(tni_tensor_is_on_host(target) ? source : target);
+    if (status != 0) {
+        tni_storage_touch(target);
+        tni_storage_touch(source);
+    }
+    return status;
 }
 
 int tni_device_zero(const tn_tensor *t)
@@ -59,7 +74,7 @@ int tni_device_zero(const tn_tensor *t)
                                            .address = (uintptr_t)t->storage->data,
                                            .bytes = tni_tensor_size_bytes(t)};
     int status = kind->fill(kind, &part, 0, NULL);
-    return status == 0 ? kind->wait(kind, device.id, NULL) : status;
+    return status == 0 ? wait_here(t) : status;
 }
 
 int tni_device_fill(const tn_tensor *t, const void *source)
@@ -71,5 +86,5 @@ int tni_device_fill(const tn_tensor *t, const void *source)
                                          .from = (uintptr_t)source,
                                          .bytes = tni_tensor_size_bytes(t)};
     int status = kind->copy(kind, device.id, &copy);
-    return status == 0 ? kind->wait(kind, device.id, NULL) : status;
+    return status == 0 ? wait_here(t) : status;
 }

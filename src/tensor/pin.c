@@ -2,8 +2,9 @@
 /*
  * pin: registers memory of the host with the driver of CUDA, so that devices reach it alone.
  *
- * A registration is of this process. It ends before the storage gives its memory back: no other
- * process can get memory that a device of this process still reaches.
+ * A registration is of this process. It ends before the storage gives its memory back, after
+ * all work of this process on its devices: no other process can get memory that a device of
+ * this process still reaches.
  */
 #include "tensor/build.h"
 
@@ -25,6 +26,20 @@ static int check_pinnable(const tn_tensor *t)
     return count < 0 ? count : 0;
 }
 
+/* Wait while another thread registers the storage or ends that. @return TNI_PIN_* before */
+static uint8_t begin(struct tni_storage *s, uint8_t from)
+{
+    uint8_t state = from;
+    for (uint32_t tries = 0; !atomic_compare_exchange_strong(&s->pin, &state, TNI_PIN_BUSY);
+         tries++) {
+        if (state != TNI_PIN_BUSY)
+            return state;
+        tni_os_back_off(tries);
+        state = from;
+    }
+    return from;
+}
+
 int tn_tensor_pin(tn_tensor *tensor)
 {
     int status = tni_tensor_check(tensor);
@@ -34,18 +49,21 @@ int tn_tensor_pin(tn_tensor *tensor)
         return status;
     struct tni_storage *s = tensor->storage;
     uint64_t bytes = tni_storage_bytes(s);
-    if (bytes == 0 || atomic_exchange(&s->is_pinned, true))
+    if (bytes == 0 || begin(s, TNI_PIN_NONE) == TNI_PIN_DONE)
         return 0;
     status = kind_of_pins()->pin(kind_of_pins(), s->data, bytes);
-    if (status != 0)
-        atomic_store(&s->is_pinned, false);
+    if (status == 0 && s->domain != NULL)
+        atomic_store(&tni_backing_part(s->domain)->has_pinned, true);
+    atomic_store(&s->pin, status == 0 ? TNI_PIN_DONE : TNI_PIN_NONE);
     return status;
 }
 
 int tn_tensor_unpin(tn_tensor *tensor)
 {
     int status = tni_tensor_check(tensor);
-    if (status != 0 || !atomic_exchange(&tensor->storage->is_pinned, false))
+    if (status != 0 || begin(tensor->storage, TNI_PIN_DONE) == TNI_PIN_NONE)
         return status;
-    return kind_of_pins()->unpin(kind_of_pins(), tensor->storage->data);
+    status = kind_of_pins()->unpin(kind_of_pins(), tensor->storage->data);
+    atomic_store(&tensor->storage->pin, status == 0 ? TNI_PIN_NONE : TNI_PIN_DONE);
+    return status;
 }

@@ -211,6 +211,8 @@ int tni_on_device_new(struct tn_domain *d, const tn_tensor *t, const tn_tensor_o
     int status = tni_process_check(d);
     if (status != 0)
         return status;
+    tni_storage_end_unfinished();
+    tni_backing_sweep_slabs(d);
     if (class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0 &&
         tni_backing_part(d)->depot != NULL)
         return new_of_class(d, t, class_id, options, ret_memory);

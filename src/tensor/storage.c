@@ -16,16 +16,17 @@ static void advise_huge(void *memory, uint64_t size_bytes)
     tni_os_advise_huge(start, (size_bytes - skipped) & ~(page_bytes - 1));
 }
 
-/* Before a block of a slab can be reused: wait for what this process has the device do with it.
+/*
+ * Whether nothing that this process has a device do reaches the memory any more: then another
+ * process may get it. Waits for that.
  */
-static void drain(const struct tni_storage *s)
+static bool is_idle(const struct tni_storage *s)
 {
-    const struct tni_memory_kind *kind = tni_memory_kind(s->mapping->memory.device.type);
-    if (s->mapping->is_slab && atomic_load_explicit(&s->is_touched, memory_order_relaxed))
-        (void)kind->drain(kind, s->mapping->memory.device.id);
+    bool is_pinned = atomic_load_explicit(&s->pin, memory_order_relaxed) != TNI_PIN_NONE;
+    return (!is_pinned && !tni_storage_has_work(s)) || tni_device_drain() == 0;
 }
 
-/* No process may get memory that a device of this one still reaches: pin.c. */
+/* A registration ends before the memory is given back: pin.c. */
 static void unpin(struct tni_storage *s)
 {
     const struct tni_memory_kind *kind = tni_memory_kind(TN_DEVICE_CUDA);
@@ -33,21 +34,29 @@ static void unpin(struct tni_storage *s)
         tni_log(TNI_LOG_DEBUG, "memory stays registered: %s", tn_error_detail());
 }
 
-void tni_storage_unref(struct tni_storage *s)
+/* ---- storages that the device may still use ---------------------------------------------- */
+
+/*
+ * The driver does not always let a program wait: not while it captures a graph. Then the memory
+ * stays this process's until it can wait, or ends. `context` is the next storage.
+ */
+static _Atomic(struct tni_storage *) unfinished;
+
+static void keep_unfinished(struct tni_storage *s)
 {
-    /*
-     * The acquire pairs with the release of the other owners, whose writes must come before the
-     * memory is freed. A sole owner needs no atomic read-modify-write.
-     */
-    if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
-        atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    if (TNI_UNLIKELY(atomic_load_explicit(&s->is_pinned, memory_order_relaxed)))
+    struct tni_storage *next = atomic_load(&unfinished);
+    tni_log(TNI_LOG_DEBUG, "memory is not given back yet: %s", tn_error_detail());
+    do
+        s->context = next;
+    while (!atomic_compare_exchange_weak(&unfinished, &next, s));
+}
+
+static void end(struct tni_storage *s)
+{
+    if (TNI_UNLIKELY(atomic_load_explicit(&s->pin, memory_order_relaxed) != TNI_PIN_NONE))
         unpin(s);
-    if (TNI_UNLIKELY(s->mapping != NULL)) {
-        drain(s);
+    if (TNI_UNLIKELY(s->mapping != NULL))
         tni_backing_unmap(s->domain, s->mapping); /* before the block can be reused */
-    }
     struct tn_domain *d = s->domain;
     tni_block block = s->block;
     if (d == NULL && s->release != NULL)
@@ -62,6 +71,38 @@ void tni_storage_unref(struct tni_storage *s)
     if (d != NULL)
         tni_ref_release(d, block);
     free(s);
+}
+
+void tni_storage_end_unfinished(void)
+{
+    struct tni_storage *s =
+        atomic_load(&unfinished) == NULL ? NULL : atomic_exchange(&unfinished, NULL);
+    while (s != NULL) {
+        struct tni_storage *next = s->context;
+        s->context = NULL;
+        if (is_idle(s))
+            end(s);
+        else
+            keep_unfinished(s);
+        s = next;
+    }
+}
+
+void tni_storage_unref(struct tni_storage *s)
+{
+    /*
+     * The acquire pairs with the release of the other owners, whose writes must come before the
+     * memory is freed. A sole owner needs no atomic read-modify-write.
+     */
+    if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
+        atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    bool may_have_work = s->mapping != NULL ||
+                         atomic_load_explicit(&s->pin, memory_order_relaxed) != TNI_PIN_NONE;
+    if (TNI_UNLIKELY(may_have_work) && !is_idle(s))
+        keep_unfinished(s);
+    else
+        end(s);
 }
 
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)

@@ -24,11 +24,17 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->is_described = false;
     s->mapping = NULL;
     atomic_store_explicit(&s->is_touched, false, memory_order_relaxed);
-    atomic_store_explicit(&s->is_pinned, false, memory_order_relaxed);
+    atomic_store_explicit(&s->pin, TNI_PIN_NONE, memory_order_relaxed);
 }
 
-/** Drop a reference. The last one also gives back the block or frees the private memory. */
+/**
+ * Drop a reference. The last one also gives back the block or frees the private memory; if a
+ * device may still use the memory, and the driver does not let this process wait for that, a
+ * later call of tni_storage_end_unfinished() does it.
+ */
 void tni_storage_unref(struct tni_storage *storage);
+/** Give back the memory of ended storages that a device used, if it does so no more. */
+void tni_storage_end_unfinished(void);
 
 /** Give a storage zeroed private memory, aligned to 64 bytes. TN_ERR_NO_MEMORY. */
 int tni_storage_set_private(struct tni_storage *storage, uint64_t size_bytes);

@@ -12,6 +12,9 @@
 
 #define TNI_SIZE_IN_DESC UINT64_MAX
 
+/* Busy: a thread is registering the memory, or ends that. */
+enum { TNI_PIN_NONE, TNI_PIN_BUSY, TNI_PIN_DONE };
+
 /*
  * A storage is private memory, foreign memory with a deleter, or a block of a domain. Tensors
  * point at the storage, and the storage points at the bytes, so that tn_tensor_share() changes
@@ -24,8 +27,8 @@ struct tni_storage {
     bool has_room;            /* its private memory may be reused: alloc_both() in build.c */
     uint8_t outside;          /* TN_STRATEGY_* of memory from outside of any domain; else 0 */
     bool is_described;        /* the block's desc states the tensor behind this storage */
-    _Atomic bool is_touched;  /* on a slab: the program may have given the device work for it */
-    _Atomic bool is_pinned;   /* registered with a driver: pin.c */
+    _Atomic bool is_touched;  /* tni_storage_has_work() */
+    _Atomic uint8_t pin;      /* TNI_PIN_*: whether it is registered with a driver */
     _Atomic uint32_t exports; /* how many DLPack exports point into the memory */
     _Atomic int32_t mover;    /* pid of the process whose thread shares the storage now; or 0 */
     struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */
@@ -36,6 +39,18 @@ struct tni_storage {
     void *context;
     tni_block block; /* 0: not shared */
 };
+
+/** Whether the program may have given a device work for the storage, which is on a device. */
+static inline bool tni_storage_has_work(const struct tni_storage *s)
+{
+    return TNI_UNLIKELY(s->mapping != NULL) && s->mapping->memory.device.type != 0 &&
+           atomic_load_explicit(&s->is_touched, memory_order_relaxed);
+}
+/** Wait for that before the memory goes to others, or is unmapped. */
+static inline void tni_storage_touch(const tn_tensor *tensor)
+{
+    atomic_store_explicit(&tensor->storage->is_touched, true, memory_order_relaxed);
+}
 
 /** Bytes that tni_tensor_encode() writes. @param held  attributes to write along; NULL: none */
 static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
@@ -124,17 +139,22 @@ uint32_t tni_tensor_strategy(const tn_tensor *tensor);
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);
 
 /**
- * Whether the caller has the only reference to the tensor, and the tensor has the only
- * reference to its storage.
+ * Whether the caller's reference to the block can go to another record as it is: the caller has
+ * the only reference to the tensor, and the tensor has the only one to its storage. If a device
+ * may still reach the memory, tn_tensor_unref() has to wait for that first.
  */
-static inline bool tni_tensor_is_sole(const tn_tensor *tensor)
+static inline bool tni_tensor_can_move(const tn_tensor *tensor)
 {
+    const struct tni_storage *s = tensor->storage;
     return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
-           atomic_load_explicit(&tensor->storage->refs, memory_order_acquire) == 1;
+           atomic_load_explicit(&s->refs, memory_order_acquire) == 1 &&
+           !tni_storage_has_work(s) &&
+           TNI_LIKELY(atomic_load_explicit(&s->pin, memory_order_relaxed) == TNI_PIN_NONE);
 }
 /**
  * Free the private memory of a tensor, but do not give back its reference to the block: another
- * record owns the reference now. pre: tni_tensor_is_sole()
+ * record owns the reference now. pre: the tensor has one reference, and
+ * its storage too
  * @param thread  this thread's record, which keeps the memory for the next tensor; NULL: none
  */
 void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor);

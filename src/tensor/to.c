@@ -11,8 +11,8 @@ int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source, void *stream)
     int status = tni_tensor_check_copy(target, source);
     if (status != 0 || target->count == 0)
         return status;
-    atomic_store_explicit(&target->storage->is_touched, true, memory_order_relaxed);
-    atomic_store_explicit(&source->storage->is_touched, true, memory_order_relaxed);
+    tni_storage_touch(target);
+    tni_storage_touch(source);
     return tni_device_copy_tensor(target, source, stream);
 }
 

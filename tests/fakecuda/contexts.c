@@ -167,6 +167,24 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
     return result ? result : call_leave(primary_release(ordinal));
 }
 
+static CUresult primary_state(CUdevice ordinal, unsigned *ret_flags, int *ret_active)
+{
+    int device = device_of(ordinal);
+    if (!ret_flags || !ret_active)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *ret_flags = 0;
+    *ret_active = primary_of(device) != NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *ret_flags, int *ret_active)
+{
+    CUresult result = call_enter(FN_cuDevicePrimaryCtxGetState, NEEDS_INIT);
+    return result ? result : call_leave(primary_state(ordinal, ret_flags, ret_active));
+}
+
 CUresult fake_context_create(CUcontext *ret_context, int device)
 {
     CUresult result = call_enter_quiet(NEEDS_INIT);

@@ -258,3 +258,40 @@ TN_TEST(a_forked_child_uses_a_driver_that_its_parent_did_not)
     assert_true(tn_device_count(TN_DEVICE_CUDA) >= 1);
     gpu_end();
 }
+
+/* ---- failures that pass ------------------------------------------------------------------ */
+
+TN_TEST(a_driver_that_did_not_start_once_is_asked_again)
+{
+    gpu_need_fake();
+    gpu_begin(NULL);
+    gpu_fake.fail_nth("cuInit", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);
+    gpu_end();
+}
+
+TN_TEST(a_device_that_could_not_be_described_once_is_asked_again)
+{
+    tn_device_info info = {.struct_size = sizeof info};
+    gpu_need_fake();
+    gpu_begin(NULL);
+    gpu_fake.fail_nth("cuDeviceGetAttribute", 1, CUDA_ERROR_UNKNOWN);
+    assert_int_equal(tn_device_get_info(gpu_0, &info), TN_ERR_DEVICE);
+    assert_true((info_of(gpu_0).flags & TN_DEVICE_SHARES) != 0);
+    gpu_end();
+}
+
+static int count_none(void *unused)
+{
+    (void)unused;
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), TN_ERR_UNSUPPORTED);
+    return 0;
+}
+
+TN_TEST(a_child_of_a_process_that_found_no_driver_finds_none)
+{
+    setenv("TENON_CUDA_LIBRARY", "/nonexistent/libcuda.so.1", 1);
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), TN_ERR_UNSUPPORTED);
+    tnt_wait_ok(tnt_fork(count_none, NULL));
+}

@@ -14,6 +14,7 @@ struct gpu_fake gpu_fake;
 const tn_device gpu_0 = {TN_DEVICE_CUDA, 0}, gpu_cpu = {TN_DEVICE_CPU, 0};
 
 static char universe[256];
+static int device_count;
 
 /* The bell keeps a socket for the process: it is there before the harness counts descriptors.
  */
@@ -40,6 +41,8 @@ static struct {
     CUresult (*cuDevicePrimaryCtxRelease_v2)(CUdevice);
     CUresult (*cuCtxPushCurrent_v2)(CUcontext);
     CUresult (*cuCtxPopCurrent_v2)(CUcontext *);
+    CUresult (*cuStreamCreate)(CUstream *, unsigned);
+    CUresult (*cuStreamDestroy_v2)(CUstream);
 } driver;
 
 static void load_driver(void *library)
@@ -50,6 +53,8 @@ static void load_driver(void *library)
     LOAD(cuDevicePrimaryCtxRelease_v2);
     LOAD(cuCtxPushCurrent_v2);
     LOAD(cuCtxPopCurrent_v2);
+    LOAD(cuStreamCreate);
+    LOAD(cuStreamDestroy_v2);
 #undef LOAD
 }
 
@@ -115,6 +120,7 @@ void gpu_begin(const struct fake_options *options)
         return;
     load_fake();
     ours.world = world();
+    device_count = ours.device_count != 0 ? (int)ours.device_count : 1;
     snprintf(universe, sizeof universe, "%s/universe", tnt_folder());
     (void)unlink(universe); /* that of a test which failed */
     assert_int_equal(gpu_fake.make(universe, &ours), 0);
@@ -123,27 +129,30 @@ void gpu_begin(const struct fake_options *options)
 
 uint64_t gpu_used(void) { return gpu_is_real() ? 0 : gpu_fake.mem_used(0); }
 
-void gpu_await_used(tn_domain *domain, uint64_t bytes)
+static void await_used(tn_domain *domain, int device, uint64_t bytes)
 {
-    uint64_t until_ns = tnt_until_ns(10000);
+    uint64_t until_ns = tnt_until_ns(10000), used;
     for (uint32_t tries = 0; !gpu_is_real(); tries++) {
         if (domain != NULL)
             TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-        if (gpu_used() == bytes)
+        if ((used = gpu_fake.mem_used(device)) == bytes)
             return;
         if (tni_os_now_ns() >= until_ns)
-            fail_msg("%llu bytes of the device are in use, not %llu",
-                     (unsigned long long)gpu_used(), (unsigned long long)bytes);
+            fail_msg("%llu bytes of device %d are in use, not %llu", (unsigned long long)used,
+                     device, (unsigned long long)bytes);
         tni_os_back_off(tries);
     }
 }
+
+void gpu_await_used(tn_domain *domain, uint64_t bytes) { await_used(domain, 0, bytes); }
 
 void gpu_end(void)
 {
     char report[8192];
     if (gpu_is_real())
         return;
-    gpu_await_used(NULL, 0);
+    for (int device = 0; device < device_count; device++)
+        await_used(NULL, device, 0);
     int count = gpu_fake.end(universe, report, sizeof report);
     if (count != 0)
         tnt_note("%s", report);
@@ -164,10 +173,50 @@ static void leave(void)
     assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
 }
 
+static void enter_context(CUcontext context)
+{
+    if (context == NULL)
+        enter();
+    else
+        assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
+}
+
+static void leave_context(CUcontext context)
+{
+    CUcontext popped;
+    if (context == NULL)
+        leave();
+    else
+        assert_int_equal(driver.cuCtxPopCurrent_v2(&popped), 0);
+}
+
+CUstream gpu_stream(CUcontext context)
+{
+    CUstream stream;
+    enter_context(context);
+    assert_int_equal(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), 0);
+    leave_context(context);
+    return stream;
+}
+
+void gpu_stream_end(CUstream stream, CUcontext context)
+{
+    enter_context(context);
+    assert_int_equal(driver.cuStreamDestroy_v2(stream), 0);
+    leave_context(context);
+}
+
 void gpu_hold(void)
 {
     enter();
     gpu_fake.hold(NULL);
+    leave();
+}
+
+void gpu_go_on(void)
+{
+    enter();
+    gpu_fake.release(NULL);
     leave();
 }
 

@@ -24,6 +24,9 @@
     X(calls)                                                                                   \
     X(calls_total)                                                                             \
     X(hold)                                                                                    \
+    X(release)                                                                                 \
+    X(context_create)                                                                          \
+    X(context_destroy)                                                                         \
     X(kernel_fill)                                                                             \
     X(peek)                                                                                    \
     X(message_sent)                                                                            \
@@ -67,6 +70,11 @@ tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);
 void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value);
 /** From now on the default stream of device 0 does nothing that it is given. Fake only. */
 void gpu_hold(void);
+/** End gpu_hold(). */
+void gpu_go_on(void);
+/** Make a stream in this context of device 0; NULL: in the primary one. */
+CUstream gpu_stream(CUcontext context);
+void gpu_stream_end(CUstream stream, CUcontext context);
 /** Copy it to the host, and compare each byte. */
 void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value);
 

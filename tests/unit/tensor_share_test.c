@@ -361,12 +361,12 @@ TN_TEST(a_tensor_whose_reference_was_moved_gives_none_back)
     tn_domain *domain = make_domain();
     tn_tensor *t = make_filled(domain, 4), *v;
     tni_block block = t->storage->block;
-    assert_true(tni_tensor_is_sole(t));
+    assert_true(tni_tensor_can_move(t));
     TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 1, 1, &v));
-    assert_false(tni_tensor_is_sole(t));
+    assert_false(tni_tensor_can_move(t));
     tn_tensor_unref(v);
     tn_tensor_ref(t);
-    assert_false(tni_tensor_is_sole(t));
+    assert_false(tni_tensor_can_move(t));
     tn_tensor_unref(t);
     tni_tensor_forget(NULL, t);
     assert_int_equal(held(domain), 1);
