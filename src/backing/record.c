@@ -27,7 +27,7 @@ uint32_t tni_backing_copy_record(const struct tni_backing *b, struct tni_backing
 {
     /* This acquire pairs with the release in name_object(). */
     uint32_t word = atomic_load_explicit(&b->strategy, memory_order_acquire);
-    memcpy(ret_copy, b, sizeof *ret_copy);
+    tni_copy_unstable(ret_copy, b, sizeof *ret_copy);
     /*
      * A process writes the other fields only after tni_backing_end() cleared the word. So if
      * the word is unchanged, the copy is whole.

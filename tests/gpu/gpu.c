@@ -159,24 +159,24 @@ void gpu_end(void)
     assert_int_equal(count, 0);
 }
 
-static void enter(void)
+static void enter(int32_t device)
 {
     CUcontext context;
-    assert_int_equal(driver.cuDevicePrimaryCtxRetain(&context, 0), 0);
+    assert_int_equal(driver.cuDevicePrimaryCtxRetain(&context, device), 0);
     assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
 }
 
-static void leave(void)
+static void leave(int32_t device)
 {
     CUcontext context;
     assert_int_equal(driver.cuCtxPopCurrent_v2(&context), 0);
-    assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(device), 0);
 }
 
 static void enter_context(CUcontext context)
 {
     if (context == NULL)
-        enter();
+        enter(0);
     else
         assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
 }
@@ -185,7 +185,7 @@ static void leave_context(CUcontext context)
 {
     CUcontext popped;
     if (context == NULL)
-        leave();
+        leave(0);
     else
         assert_int_equal(driver.cuCtxPopCurrent_v2(&popped), 0);
 }
@@ -206,18 +206,18 @@ void gpu_stream_end(CUstream stream, CUcontext context)
     leave_context(context);
 }
 
-void gpu_hold(void)
+void gpu_hold(int32_t device)
 {
-    enter();
+    enter(device);
     gpu_fake.hold(NULL);
-    leave();
+    leave(device);
 }
 
-void gpu_go_on(void)
+void gpu_go_on(int32_t device)
 {
-    enter();
+    enter(device);
     gpu_fake.release(NULL);
-    leave();
+    leave(device);
 }
 
 void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
@@ -225,9 +225,9 @@ void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
     tn_tensor_info info = {.struct_size = sizeof info};
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor);
     TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
-    enter();
+    enter(0);
     assert_int_equal(gpu_fake.kernel_fill(NULL, at, info.size_bytes, value), 0);
-    leave();
+    leave(0);
 }
 
 /* ---- tensors ----------------------------------------------------------------------------- */

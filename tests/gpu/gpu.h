@@ -68,10 +68,10 @@ extern const tn_device gpu_0, gpu_cpu;
 tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);
 /** Have a kernel write each byte of a tensor on device 0, and do not wait for it. */
 void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value);
-/** From now on the default stream of device 0 does nothing that it is given. Fake only. */
-void gpu_hold(void);
+/** From now on the default stream of a device does nothing that it is given. Fake only. */
+void gpu_hold(int32_t device);
 /** End gpu_hold(). */
-void gpu_go_on(void);
+void gpu_go_on(int32_t device);
 /** Make a stream in this context of device 0; NULL: in the primary one. */
 CUstream gpu_stream(CUcontext context);
 void gpu_stream_end(CUstream stream, CUcontext context);

@@ -490,7 +490,7 @@ static int compute_and_die(void *unused)
     (void)unused;
     tn_tensor *tensor = make(SMALL);
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
-    gpu_hold();
+    gpu_hold(0);
     gpu_kernel_fill(tensor, 0xee); /* the device has not done it when the process ends */
     tnt_signal(&ready);
     pause();
