@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -405,6 +406,95 @@ TN_TEST(a_copy_between_devices_comes_after_the_work_of_the_source)
         tn_tensor_unref(target);
     }
     end();
+}
+
+/* ---- failing calls of the driver ------------------------------------------------------------
+ */
+
+/* Each operation in turn, on memory of its own. @return the first failure */
+static int try_all(void)
+{
+    tn_tensor *t[4] = {0};
+    tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_0};
+    int status = tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &t[0]);
+    if (status == 0)
+        status = tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){SLAB}, &options, &t[1]);
+    if (status == 0)
+        status = tn_queue_push_tensor(queue, t[0], 0, TN_NOW);
+    t[0] = tn_tensor_unref(t[0]);
+    if (status == 0)
+        status = tn_queue_pop_tensor(queue, TN_NOW, &t[0]);
+    if (status == 0)
+        status = tn_tensor_to(domain, t[0], gpu_cpu, NULL, &t[2]);
+    if (status == 0)
+        status = tn_tensor_copy(t[0], t[2]);
+    if (status == 0)
+        status = tn_tensor_pin(t[2]);
+    if (status == 0)
+        status = tn_tensor_to(domain, t[2], gpu_0, NULL, &t[3]);
+    if (status == 0)
+        status = tn_tensor_unpin(t[2]);
+    for (int i = 0; i < 4; i++)
+        tn_tensor_unref(t[i]);
+    tn_message m; /* what a pop that failed left in the queue */
+    while (tn_queue_count(queue) > 0 && tn_queue_pop(queue, TN_NOW, &m) == 0)
+        tn_message_fini(&m);
+    int trimmed = tn_domain_trim(domain, 0, NULL);
+    return status != 0 ? status : trimmed;
+}
+
+struct failure {
+    unsigned nth;
+    CUresult code;
+    bool *has_ended; /* shared with the child: no call was the n-th one */
+};
+
+static int fail_at(void *argument)
+{
+    const struct failure *f = argument;
+    if (f->code == CUDA_ERROR_UNKNOWN) /* a driver that does not start so is not asked again */
+        assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);
+    uint64_t before = gpu_fake.calls(NULL);
+    gpu_fake.fail_nth(NULL, f->nth, f->code);
+    (void)!try_all();
+    *f->has_ended = gpu_fake.calls(NULL) - before < f->nth;
+    if (!*f->has_ended)
+        TN_CHECK_OK(try_all());
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+    gpu_fake.detach(); /* a call that fails to free something leaves it to the process */
+    return 0;
+}
+
+static void fail_each_call_with(CUresult code)
+{
+    enum { MOST = 1000 };
+    gpu_need_fake();
+    bool *has_ended = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(has_ended, MAP_FAILED);
+    unsigned nth = 1, every = tnt_is_full() ? 1 : 3;
+    for (nth += (unsigned)tnt_random_below(every); nth < MOST; nth += every) {
+        struct failure failure = {nth, code, has_ended};
+        begin(&(struct fake_options){.no_races = true});
+        tnt_wait_ok(tnt_fork(fail_at, &failure));
+        gpu_fake.forgive();
+        end();
+        if (*has_ended)
+            break;
+    }
+    assert_true(*has_ended);
+    tnt_note("%u calls of the driver", nth);
+    munmap(has_ended, 1);
+}
+
+TN_TEST_WITHIN(nothing_is_lost_where_the_driver_has_no_memory, 120)
+{
+    fail_each_call_with(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TN_TEST_WITHIN(nothing_is_lost_where_the_driver_fails, 120)
+{
+    fail_each_call_with(CUDA_ERROR_UNKNOWN);
 }
 
 /* ---- memory that other processes have mapped --------------------------------------------- */

@@ -702,3 +702,37 @@ def test_share_leaves_a_tensor_on_its_device(child):
         tensor = on_device()
         assert tensor.share() is tensor and tenon.share(tensor) is tensor
         assert tensor.device == "cuda:0"
+
+
+# ---- other threads
+
+
+def give_work(tensor):
+    """Have a kernel write the tensor; the stream is held, so it does not begin."""
+    fake = load_fake()
+    fake.fake_kernel_fill.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_ubyte]
+    address = tensor.__cuda_array_interface__["data"][0]
+    assert fake.fake_kernel_fill(None, address, 8, 7) == 0
+
+
+def synchronizes(fake):
+    fake.fake_calls.restype = ctypes.c_uint64
+    return fake.fake_calls(b"cuCtxSynchronize")
+
+
+@pytest.mark.parametrize("how", ["delete", "leave"])
+def test_other_threads_run_while_a_thread_waits_for_a_device(child, how):
+    @child
+    def case():
+        fake = load_fake()
+        tensors = [on_device()]
+        with held_stream():
+            give_work(tensors[0])
+            before = synchronizes(fake)
+            thread = threading.Thread(target=tensors.clear if how == "delete" else _domain.leave)
+            thread.start()
+            while synchronizes(fake) == before:  # this thread runs, and the other one waits
+                time.sleep(0.001)
+            assert thread.is_alive()
+            fake.fake_release(None)
+            thread.join()
