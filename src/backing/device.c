@@ -82,17 +82,7 @@ int tni_device_object_measure(struct tn_domain *d, struct tni_backing_about *abo
 /* What the blocks of a domain name on one device. */
 struct usage {
     uint64_t bytes, made_bytes; /* made_bytes: of objects that exist already */
-    uint32_t most_pid;          /* the process that made the most bytes, of those looked at */
-    uint64_t most_bytes;
 };
-
-static void add_maker(struct usage *usage, uint32_t pid, uint64_t bytes)
-{
-    if (pid == usage->most_pid)
-        usage->most_bytes += bytes;
-    else if (bytes > usage->most_bytes)
-        *usage = (struct usage){usage->bytes, usage->made_bytes, pid, bytes};
-}
 
 /* The sums stop at UINT64_MAX: any process can write a wrong size. */
 static struct usage sum_usage(const struct tni_segment *s, const uint8_t uuid[16])
@@ -113,7 +103,6 @@ static struct usage sum_usage(const struct tni_segment *s, const uint8_t uuid[16
             continue;
         if (!tni_add_size(usage.made_bytes, b.object_bytes, &usage.made_bytes))
             usage.made_bytes = UINT64_MAX;
-        add_maker(&usage, TNI_LOOK(tni_desc_at(s, block)->creator_pid), b.object_bytes);
     }
     return usage;
 }
@@ -132,13 +121,12 @@ static int check_quota(const struct tn_domain *d, const struct tni_backing_about
         return 0;
     if (tni_add_size(usage.made_bytes, about->object_bytes, &all) && all <= quota)
         return TNI_ALLOC_AGAIN;
-    return tni_fail(
-        TN_ERR_NO_MEMORY,
-        "%llu more bytes on device %s:%d would pass the domain's quota of %llu for a "
-        "device: its tensors have %llu there, of which process %u made %llu",
-        (unsigned long long)about->object_bytes, tni_memory_kind(about->device.type)->name,
-        about->device.id, (unsigned long long)quota, (unsigned long long)usage.made_bytes,
-        usage.most_pid, (unsigned long long)usage.most_bytes);
+    return tni_fail(TN_ERR_NO_MEMORY,
+                    "%llu more bytes on device %s:%d would pass the domain's quota of %llu for "
+                    "a device, of which it has taken %llu",
+                    (unsigned long long)about->object_bytes,
+                    tni_memory_kind(about->device.type)->name, about->device.id,
+                    (unsigned long long)quota, (unsigned long long)usage.made_bytes);
 }
 
 bool tni_device_object_can_fit(const struct tn_domain *d, const struct tni_backing_about *about)
@@ -149,9 +137,10 @@ bool tni_device_object_can_fit(const struct tn_domain *d, const struct tni_backi
 }
 
 /*
- * The device has no room: say how much is free, and which process made most of what is not.
- * Memory of tensors that have just ended is free once every process has unmapped it and tenond
- * has closed its descriptor, so the caller retries for a moment.
+ * The device has no room: say how much is free, and how much of it the domain has taken. The
+ * call that gives up adds who holds it: tni_ref_retry(). Memory of tensors that have just ended
+ * is free once every process has unmapped it and tenond has closed its descriptor, so the
+ * caller retries for a moment.
  */
 static int fail_no_memory(const struct tn_domain *d, const struct tni_backing_about *about)
 {
@@ -160,12 +149,11 @@ static int fail_no_memory(const struct tn_domain *d, const struct tni_backing_ab
     if (tn_device_get_free(about->device, &free_bytes) != 0)
         free_bytes = 0;
     tni_fail(TN_ERR_NO_MEMORY,
-             "device %s:%d has %llu bytes free, and %llu are needed; tensors of the domain "
-             "have %llu there, of which process %u made %llu",
+             "device %s:%d has %llu bytes free, and %llu are needed; the domain has taken "
+             "%llu",
              tni_memory_kind(about->device.type)->name, about->device.id,
              (unsigned long long)free_bytes, (unsigned long long)about->object_bytes,
-             (unsigned long long)usage.made_bytes, usage.most_pid,
-             (unsigned long long)usage.most_bytes);
+             (unsigned long long)usage.made_bytes);
     return TNI_ALLOC_AGAIN;
 }
 

@@ -94,6 +94,8 @@ struct tni_retry {
     uint64_t deadline_ns; /* 0: does not wait */
     bool can_fit;         /* the bytes would fit if all other memory were free; else no retry */
     bool lacks_other;     /* an attempt lacked something other than memory: do not wait */
+    bool is_told;         /* the error sentence of an attempt says already who holds memory */
+    const struct tni_device_name *device; /* that has no room; NULL: the host */
     /* tni_ref_retry() writes the fields below. */
     uint32_t reliefs;  /* how often the call had dead processes reclaimed */
     uint64_t given_ns; /* when all free memory was given back last, or the call began */
@@ -107,7 +109,8 @@ struct tni_retry {
  * once. While attempts return TNI_ALLOC_AGAIN, which leaves open whether there is room, the
  * call retries at once: for 100 ms, or with a deadline for a second at most. Then the call
  * gives all free memory of the domain back to the system, once a second at most, and retries.
- * With a deadline it sleeps between attempts.
+ * With a deadline it sleeps between attempts. If there is no memory in the end, the error
+ * sentence says which processes hold most.
  * @return 0, the error of an attempt, TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED
  */
 int tni_ref_retry(struct tn_domain *domain, struct tni_retry *retry, int status);
@@ -336,6 +339,32 @@ struct tni_records *tni_records_at(const struct tni_segment *segment, tni_block 
                                    uint32_t *ret_count);
 /** Add a record to a message block that this process holds and no other process sees yet. */
 int tni_records_add(struct tn_domain *domain, tni_block message, tni_block block, bool move);
+
+/* ---- who holds memory: holders.c --------------------------------------------------------- */
+
+/* What the process in a seat holds on a device, or on the host. */
+struct tni_holding {
+    uint32_t seat;
+    uint64_t blocks;
+    uint64_t bytes; /* as asked for; a block that several seats hold counts for each of them */
+};
+/**
+ * Sum what each seat holds.
+ * @param device        NULL: the host
+ * @param ret_holdings  [room]: those that hold most, most bytes first
+ * @return how many seats hold any
+ */
+uint32_t tni_holders_sum(const struct tni_segment *segment,
+                         const struct tni_device_name *device, struct tni_holding *ret_holdings,
+                         uint32_t room);
+/**
+ * Say which processes hold most, as in "process 4242 holds 4096 bytes". The call may replace
+ * the error sentence.
+ * @param device  NULL: the host
+ * @param text    [size_bytes], at least 160
+ */
+void tni_holders_describe(const struct tni_segment *segment,
+                          const struct tni_device_name *device, char *text, size_t size_bytes);
 
 /* ---- for the reaper ---------------------------------------------------------------------- */
 

@@ -113,10 +113,23 @@ static void log_shortage(void)
         tni_log(TNI_LOG_WARNING, "out of memory: %s", tn_error_detail());
 }
 
+/* A call that no memory at all could help has no use for the names of holders. */
+static int name_holders(const struct tn_domain *d, const struct tni_retry *retry, int status)
+{
+    char why[256], holders[160];
+    if (!retry->can_fit || retry->lacks_other || retry->is_told)
+        return status;
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    tni_holders_describe(&d->segment, retry->device, holders, sizeof holders);
+    return tni_fail(status, "%s; %s", why, holders);
+}
+
 int tni_ref_retry(struct tn_domain *d, struct tni_retry *retry, int status)
 {
     status = try_to_get(d, retry, status);
-    if (status == TN_ERR_NO_MEMORY || status == TN_ERR_TIMED_OUT)
+    if (status == TN_ERR_NO_MEMORY || status == TN_ERR_TIMED_OUT) {
+        status = name_holders(d, retry, status);
         log_shortage();
+    }
     return status;
 }

@@ -2,12 +2,18 @@
 /* backed: storages with a memory object of their own. The invariants are in tensor.c. */
 #include "tensor/build.h"
 
+static struct tni_device_name device_of(const struct tni_backing_about *backing)
+{
+    struct tni_device_name device = {.type = backing->device.type};
+    memcpy(device.uuid, backing->uuid, sizeof device.uuid);
+    return device;
+}
+
 /* Make room on a device: end slabs that no tensor is in. @return bytes */
 static uint64_t end_slabs(struct tn_domain *d, struct tni_thread *thread,
                           const struct tni_backing_about *backing)
 {
-    struct tni_device_name device = {.type = backing->device.type};
-    memcpy(device.uuid, backing->uuid, sizeof device.uuid);
+    struct tni_device_name device = device_of(backing);
     uint64_t bytes = tni_ref_trim_slabs(d, thread, &device, backing->object_bytes);
     if (bytes > 0)
         tni_backing_sweep_slabs(d);
@@ -77,6 +83,8 @@ int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
     if (status == 0)
         status = tni_backed_attempt(d, &w.wish);
     if (tni_ref_is_short(status)) {
+        struct tni_device_name device = device_of(&backing);
+        w.wish.device = backing.device.type != 0 ? &device : NULL;
         w.wish.can_fit = tni_backing_can_fit(d, &backing);
         status = tni_ref_retry(d, &w.wish, status);
     }

@@ -138,7 +138,9 @@ int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_option
         return status;
     uint64_t deadline_ns = options.deadline.ns;
     options.deadline = TN_NOW; /* attempt_share() does not wait */
-    struct share_wish w = {.wish = {.attempt = attempt_share, .deadline_ns = deadline_ns},
+    struct share_wish w = {.wish = {.attempt = attempt_share,
+                                    .deadline_ns = deadline_ns,
+                                    .is_told = true}, /* by the call that an attempt makes */
                            .tensor = tensor,
                            .options = &options};
     status = attempt_share(domain, &w.wish);

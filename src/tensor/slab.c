@@ -196,7 +196,7 @@ static int new_of_class(struct tn_domain *d, const tn_tensor *t, uint32_t class_
     if (status != 0)
         return status;
     memcpy(device.uuid, own.uuid, sizeof device.uuid);
-    about.device = &device;
+    about.device = w.wish.device = &device;
     about.is_unfinished = own_about.is_unfinished = true;
     own_about.kind = TNI_KIND_BACKING;
     return new_small(d, &w, ret_memory);

@@ -14,7 +14,7 @@ enum { SLAB = 64 << 20, GRANULE = 2 << 20, SMALL = 4096 };
 
 static tn_domain *domain;
 static tn_queue *queue;
-static struct tnt_signal ready;
+static struct tnt_signal ready, popped;
 
 static void begin_with(const struct fake_options *fake, const tn_domain_options *options)
 {
@@ -23,6 +23,7 @@ static void begin_with(const struct fake_options *fake, const tn_domain_options 
     domain = tnt_domain(options);
     TN_CHECK_OK(tn_queue_open(domain, NULL, &many, 0, &queue));
     ready = tnt_signal_open();
+    popped = tnt_signal_open();
 }
 
 static void begin(void) { begin_with(NULL, NULL); }
@@ -46,6 +47,7 @@ static void end(void)
     gpu_await_used(domain, 0);
     tn_domain_close(domain);
     tnt_signal_close(&ready);
+    tnt_signal_close(&popped);
     gpu_end();
 }
 
@@ -209,6 +211,18 @@ TN_TEST(a_tensor_gets_what_is_left_if_no_slab_fits)
     end();
 }
 
+static int hold_until_told(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    tnt_signal(&popped);
+    tnt_await(&ready);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
 static int release_later(void *unused)
 {
     (void)unused;
@@ -218,6 +232,43 @@ static int release_later(void *unused)
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
     return 0;
+}
+
+static void expect_detail(const char *format, int pid)
+{
+    char text[160];
+    snprintf(text, sizeof text, format, pid);
+    if (strstr(tn_error_detail(), text) == NULL)
+        fail_msg("'%s' does not say '%s'", tn_error_detail(), text);
+}
+
+TN_TEST(a_full_device_says_who_holds_its_memory)
+{
+    enum { BYTES = 20 << 20, FULL = 2 }; /* two of them in a slab */
+    gpu_need_fake();
+    begin_with(&(struct fake_options){.memory_bytes = SLAB, .no_races = true}, NULL);
+    pid_t pid = tnt_fork(hold_until_told, NULL);
+    tn_tensor *tensors[FULL] = {make(BYTES), make(BYTES)}, *more = NULL;
+    const tn_tensor_options options = {
+        .struct_size = sizeof options, .device = gpu_0, .deadline = tnt_deadline(50)};
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensors[0], 0, TN_NOW));
+    tnt_await(&popped);
+    assert_int_equal(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &more),
+                     TN_ERR_TIMED_OUT);
+    expect_detail("; process %d holds 41943040 bytes, process ", getpid());
+    expect_detail(", process %d 20971520 (shared blocks count for each)", pid);
+    for (int i = 0; i < FULL; i++) {
+        TN_CHECK_OK(tn_queue_push_tensor(queue, tensors[i], 0, TN_NOW));
+        tn_tensor_unref(tensors[i]);
+    }
+    tnt_signal(&ready);
+    tnt_wait_ok(pid);
+    reap_all();
+    assert_int_equal(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES},
+                                      TN_OPTIONS(tn_tensor_options, .device = gpu_0), &more),
+                     TN_ERR_NO_MEMORY);
+    expect_detail("; no process holds any, only messages and tickets may", 0);
+    end();
 }
 
 TN_TEST(a_call_with_a_deadline_gets_a_block_that_is_released)

@@ -13,6 +13,7 @@
 UNEXPLORED(tni_backing_end)
 UNEXPLORED(tni_backing_fini)
 UNEXPLORED(tni_backing_read)
+UNEXPLORED(tni_holders_describe)
 UNEXPLORED(tni_depot_fini)
 UNEXPLORED(tni_os_commit)
 UNEXPLORED(tni_os_discard)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "alloc/alloc.h"
@@ -415,6 +416,40 @@ TN_TEST(each_of_several_producers_can_have_all_the_memory)
 /* ---- what can never be ------------------------------------------------------------------- */
 
 /* Larger by one byte than the largest that fits, though not than the largest block. */
+static void expect_detail(const char *format, int pid)
+{
+    char text[160];
+    snprintf(text, sizeof text, format, pid);
+    if (strstr(tn_error_detail(), text) == NULL)
+        fail_msg("'%s' does not say '%s'", tn_error_detail(), text);
+}
+
+TN_TEST(a_full_quota_says_who_holds_its_memory)
+{
+    tn_tensor *held, *more = NULL, *private;
+    begin();
+    TN_CHECK_OK(make(TN_STRATEGY_FILE_DESCRIPTOR, MIB / 2, TN_NOW, &held));
+    pid_t pid = tnt_fork(hold_memory, NULL);
+    tnt_await(&ready);
+    assert_int_equal(make(TN_STRATEGY_ARENA, MIB, TN_NOW, &more), TN_ERR_NO_MEMORY);
+    expect_detail("would pass the domain's quota of 4194304; process %d holds ", pid);
+    expect_detail(", process %d 524288 (shared blocks count for each)", getpid());
+    assert_int_equal(make(TN_STRATEGY_ARENA, MIB, tnt_deadline(10), &more), TN_ERR_TIMED_OUT);
+    expect_detail("process %d holds ", pid);
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){MIB}, &private));
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .deadline = tnt_deadline(10)};
+    assert_int_equal(tn_tensor_share(d, private, &options), TN_ERR_TIMED_OUT);
+    const char *first = strstr(tn_error_detail(), " holds ");
+    TN_CHECK(first != NULL && strstr(first + 1, " holds ") == NULL); /* it is said once */
+    assert_int_equal(make(TN_STRATEGY_ARENA, 5 * MIB, TN_NOW, &more), TN_ERR_NO_MEMORY);
+    TN_CHECK(strstr(tn_error_detail(), "process") == NULL); /* no holder is to blame */
+    tn_tensor_unref(private);
+    tn_tensor_unref(held);
+    tnt_kill(pid);
+    finish();
+}
+
 TN_TEST(what_is_larger_than_the_quota_can_be_is_not_waited_for)
 {
     int64_t quota = 5 * MIB, page = (int64_t)tni_os_page_bytes();
