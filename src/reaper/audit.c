@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * audit: check the count of every block against the records that name it. audit_tables.c
- * and audit_objects.c check the tables, audit_storages.c the storages outside of the arena.
+ * and audit_objects.c check the tables, audit_storages.c the storages outside of the arena,
+ * audit_devices.c the memory of devices.
  *
  * One pass over all records counts the records of all blocks. A pass takes no snapshot: it
  * proves nothing about a block whose word changed during the pass, or that a thread
@@ -358,6 +359,8 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool 
     if (is_repair && a.stop == 0)
         tni_recount_suspects(domain, TNI_FOREVER); /* if this fails, its blocks are unchecked */
     int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
+    if (a.stop == 0 && status == 0)
+        status = tni_audit_devices(&a);
     if (a.stop == 0 && status == 0)
         status = check_references(&a);
     report->unchecked = a.unchecked;
