@@ -80,6 +80,9 @@ static int print_device(const tn_device_entry *device, void *context)
     (void)context;
     printf("%s: %llu tensors in %llu bytes\n", device->uuid,
            (unsigned long long)device->tensors, (unsigned long long)device->bytes);
+    for (uint32_t i = 0; i < device->holder_count; i++)
+        printf("process %d holds %llu bytes\n", device->holders[i].pid,
+               (unsigned long long)device->holders[i].bytes);
     return 0;
 }
 

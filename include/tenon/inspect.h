@@ -257,6 +257,16 @@ typedef int tn_scheduler_entry_fn(const tn_scheduler_entry *scheduler, void *con
 TN_API TN_NODISCARD int tn_inspect_schedulers(tn_inspector *inspector,
                                               tn_scheduler_entry_fn *each, void *context);
 
+/** A process that holds memory of a device. */
+typedef struct tn_device_holder {
+    uint32_t seat;
+    int32_t pid;
+    char command[64];
+    uint64_t tensors;
+    uint64_t bytes; /* the sizes that were asked for; a tensor that several processes hold
+                       counts in full for each of them */
+} tn_device_holder;
+
 /** A device on which the domain has memory. */
 typedef struct tn_device_entry {
     int32_t type;         /* TN_DEVICE_* */
@@ -265,12 +275,19 @@ typedef struct tn_device_entry {
     uint64_t bytes;       /* of these pieces */
     uint64_t quota_bytes; /* the most that `bytes` may be; UINT64_MAX: no limit */
     uint64_t tensors;
-    uint64_t live_bytes; /* the sizes that were asked for, of these tensors */
+    uint64_t live_bytes;   /* the sizes that were asked for, of these tensors */
+    uint64_t unheld_bytes; /* of these, in tensors that no process holds: messages and tickets
+                              have them */
+    uint32_t holder_count;
+    uint32_t reserved;
+    const tn_device_holder *holders; /* [holder_count], most bytes first; borrowed for the
+                                        callback */
 } tn_device_entry;
 /** Receive one device. A result other than 0 stops the call. */
 typedef int tn_device_entry_fn(const tn_device_entry *device, void *context);
 /**
- * Call `each` for every device on which the domain has memory. No driver is needed.
+ * Call `each` for every device on which the domain has memory, with the processes that hold it.
+ * No driver is needed.
  * @return as described at the top of this header
  */
 TN_API TN_NODISCARD int tn_inspect_devices(tn_inspector *inspector, tn_device_entry_fn *each,

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_devices: the memory that a domain has on devices. */
+/* inspect_devices: the memory that a domain has on devices, and who holds it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/inspect.h"
+#include "ref/ref.h"
 
 enum { MOST_DEVICES = 64 };
 
@@ -42,10 +44,23 @@ static void add(uint64_t *sum, uint64_t bytes)
         *sum = UINT64_MAX;
 }
 
-static void add_tensor(tn_device_entry *entry, uint64_t bytes)
+static bool is_held(const struct tni_segment *s, tni_block block)
 {
+    uint32_t at = tni_block_position(&s->geometry, block), limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++)
+        if ((atomic_load_explicit(tni_row_at(s, seat, at), memory_order_relaxed) >> (at % 64) &
+             1) != 0)
+            return true;
+    return false;
+}
+
+static void add_tensor(const struct devices *all, tn_device_entry *entry, tni_block block)
+{
+    uint64_t bytes = tni_inspect_block_bytes(all->segment, block);
     entry->tensors++;
     add(&entry->live_bytes, bytes);
+    if (!is_held(all->segment, block))
+        add(&entry->unheld_bytes, bytes);
 }
 
 static void add_object(struct devices *all, tni_block block)
@@ -59,7 +74,7 @@ static void add_object(struct devices *all, tni_block block)
     entry->objects++;
     add(&entry->bytes, b.object_bytes);
     if ((b.flags & TNI_BACKING_SLAB) == 0)
-        add_tensor(entry, b.data_bytes);
+        add_tensor(all, entry, block);
 }
 
 static void add_block(struct devices *all, tni_block block)
@@ -70,25 +85,74 @@ static void add_block(struct devices *all, tni_block block)
         return;
     tn_device_entry *entry = entry_of(all, &b);
     if (entry != NULL)
-        add_tensor(entry, tni_inspect_block_bytes(all->segment, block));
+        add_tensor(all, entry, block);
+}
+
+static void add_all(struct devices *all)
+{
+    const struct tni_segment *s = all->segment;
+    uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);
+    for (uint32_t i = 0; i < frontier; i++)
+        add_object(all, tni_block_make(TNI_BACKING_CLASS, i));
+    for (uint32_t c = s->geometry.host_classes; c < s->geometry.class_count; c++) {
+        frontier = tni_frontier(s, c);
+        for (uint32_t i = 0; i < frontier; i++)
+            add_block(all, tni_block_make(c, i));
+    }
+}
+
+/* ---- holders ----------------------------------------------------------------------------- */
+
+/* Room for one device after the other. */
+struct holders {
+    uint32_t room;
+    struct tni_holding *holdings; /* [room] */
+    tn_device_holder *at;         /* [room] */
+};
+
+static uint32_t list_holders(const struct tni_segment *s, const struct tni_device_name *device,
+                             const struct holders *holders)
+{
+    uint32_t count = tni_holders_sum(s, device, holders->holdings, holders->room);
+    count = TNI_MIN(count, holders->room); /* seats may have been taken meanwhile */
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tni_holding *holding = &holders->holdings[i];
+        tn_device_holder *holder = &holders->at[i];
+        *holder = (tn_device_holder){.seat = holding->seat,
+                                     .pid = tni_inspect_seat_pid(s, holding->seat),
+                                     .tensors = holding->blocks,
+                                     .bytes = holding->bytes};
+        tni_inspect_seat_command(s, holding->seat, holder->command, sizeof holder->command);
+    }
+    return count;
+}
+
+static int report_all(struct devices *all, tn_device_entry_fn *each, void *context)
+{
+    struct holders holders = {.room = tni_seat_limit(all->segment) + 1};
+    int stop = 0;
+    if (all->count == 0)
+        return 0;
+    holders.holdings = calloc(holders.room, sizeof *holders.holdings);
+    holders.at = calloc(holders.room, sizeof *holders.at);
+    if (holders.holdings == NULL || holders.at == NULL)
+        stop = tni_fail(TN_ERR_NO_MEMORY, "no private memory for the holders of a device");
+    for (uint32_t i = 0; i < all->count && stop == 0; i++) {
+        tn_device_entry *entry = &all->entries[i];
+        entry->holder_count = list_holders(all->segment, &all->names[i], &holders);
+        entry->holders = holders.at;
+        stop = each(entry, context);
+    }
+    free(holders.holdings);
+    free(holders.at);
+    return stop;
 }
 
 int tn_inspect_devices(tn_inspector *inspector, tn_device_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
         return tni_fail_null(inspector == NULL ? "the inspector" : "each");
-    const struct tni_segment *s = &inspector->segment;
-    struct devices all = {.segment = s};
-    uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);
-    for (uint32_t i = 0; i < frontier; i++)
-        add_object(&all, tni_block_make(TNI_BACKING_CLASS, i));
-    for (uint32_t c = s->geometry.host_classes; c < s->geometry.class_count; c++) {
-        frontier = tni_frontier(s, c);
-        for (uint32_t i = 0; i < frontier; i++)
-            add_block(&all, tni_block_make(c, i));
-    }
-    int stop = 0;
-    for (uint32_t i = 0; i < all.count && stop == 0; i++)
-        stop = each(&all.entries[i], context);
-    return stop;
+    struct devices all = {.segment = &inspector->segment};
+    add_all(&all);
+    return report_all(&all, each, context);
 }

@@ -427,9 +427,19 @@ TN_TEST(tn_resource_info_stays_as_it_is)
     PIN(tn_resource_info, waiting, 56);
 }
 
+TN_TEST(tn_device_holder_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_device_holder), 88);
+    PIN(tn_device_holder, seat, 0);
+    PIN(tn_device_holder, pid, 4);
+    PIN(tn_device_holder, command, 8);
+    PIN(tn_device_holder, tensors, 72);
+    PIN(tn_device_holder, bytes, 80);
+}
+
 TN_TEST(tn_device_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_device_entry), 88);
+    assert_int_equal(sizeof(tn_device_entry), 112);
     PIN(tn_device_entry, type, 0);
     PIN(tn_device_entry, objects, 4);
     PIN(tn_device_entry, uuid, 8);
@@ -437,6 +447,9 @@ TN_TEST(tn_device_entry_stays_as_it_is)
     PIN(tn_device_entry, quota_bytes, 64);
     PIN(tn_device_entry, tensors, 72);
     PIN(tn_device_entry, live_bytes, 80);
+    PIN(tn_device_entry, unheld_bytes, 88);
+    PIN(tn_device_entry, holder_count, 96);
+    PIN(tn_device_entry, holders, 104);
 }
 
 TN_TEST(tn_device_info_stays_as_it_is)

@@ -226,8 +226,14 @@ int __wrap_tn_inspect_devices(tn_inspector *of, tn_device_entry_fn *each, void *
     (void)of;
     for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
         tn_device_entry info;
+        tn_device_holder holders[2];
         fuzz_fill(&world, &info, sizeof info);
+        fuzz_fill(&world, holders, sizeof holders);
         END_TEXT(info.uuid);
+        END_TEXT(holders[0].command);
+        END_TEXT(holders[1].command);
+        info.holder_count %= 3;
+        info.holders = holders;
         status = each(&info, context);
     }
     return status;

@@ -333,6 +333,9 @@ static int see_device(const tn_device_entry *info, void *context)
 {
     (void)context;
     FUZZ_CHECK(memchr(info->uuid, 0, sizeof info->uuid) != NULL);
+    for (uint32_t i = 0; i < info->holder_count; i++)
+        FUZZ_CHECK(memchr(info->holders[i].command, 0, sizeof info->holders[i].command) !=
+                   NULL);
     return 0;
 }
 

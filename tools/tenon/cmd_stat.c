@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "devices.h"
 #include "table.h"
 #include "text.h"
 
@@ -18,21 +19,6 @@ static int append_seat(const tn_seat_entry *seat, void *list)
 static int append_object(const tn_object_entry *object, void *list)
 {
     json_array_append_new(list, cmd_json_object(object));
-    return 0;
-}
-
-static int append_device(const tn_device_entry *device, void *list)
-{
-    json_t *object = json_object();
-    cmd_json_set(object, "uuid", json_string(device->uuid));
-    cmd_json_set(object, "bytes", cmd_json_count(device->bytes));
-    cmd_json_set(object, "quota_bytes",
-                 device->quota_bytes == UINT64_MAX ? json_null()
-                                                   : cmd_json_count(device->quota_bytes));
-    cmd_json_set(object, "objects", cmd_json_count(device->objects));
-    cmd_json_set(object, "tensors", cmd_json_count(device->tensors));
-    cmd_json_set(object, "live_bytes", cmd_json_count(device->live_bytes));
-    json_array_append_new(list, object);
     return 0;
 }
 
@@ -53,13 +39,11 @@ static json_t *json_memory(const tn_domain_stat *stat)
     return memory;
 }
 
-static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
+static int print_json(tn_inspector *inspector, const tn_domain_stat *stat,
+                      const struct devices *devices)
 {
     json_t *root = json_object(), *seats = json_array(), *objects = json_array();
-    json_t *devices = json_array();
     int status = tn_inspect_seats(inspector, append_seat, seats);
-    if (status == 0)
-        status = tn_inspect_devices(inspector, append_device, devices);
     if (status == 0)
         status = tn_inspect_objects(inspector, append_object, objects);
 
@@ -77,7 +61,7 @@ static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
     cmd_json_set(root, "manager_starts", cmd_json_count(stat->manager_starts));
     cmd_json_set(root, "seats", seats);
     cmd_json_set(root, "objects", objects);
-    cmd_json_set(root, "devices", devices);
+    cmd_json_set(root, "devices", devices_json(devices));
     if (status != 0) {
         json_decref(root);
         return cmd_fail("stat", NULL, status);
@@ -134,42 +118,39 @@ static void print_sums(const tn_domain_stat *stat)
     printf("  tickets    %u of %u\n", stat->tickets_used, stat->tickets);
 }
 
-static int print_device(const tn_device_entry *device, void *context)
+static void print_device(const tn_device_entry *device)
 {
     char one[TABLE_TEXT_BYTES], other[TABLE_TEXT_BYTES], quota[TABLE_TEXT_BYTES];
+    char holders[DEVICES_HOLDERS_BYTES];
     bool is_limited = device->quota_bytes != UINT64_MAX;
-    (void)context;
     printf("  %s: %s in %" PRIu64 " %s, of %s taken in %u %s%s%s\n", device->uuid,
            table_bytes(one, device->live_bytes), device->tensors,
            device->tensors == 1 ? "tensor" : "tensors", table_bytes(other, device->bytes),
            device->objects, device->objects == 1 ? "piece" : "pieces",
            is_limited ? ", at most " : "",
            is_limited ? table_bytes(quota, device->quota_bytes) : "");
-    return 0;
-}
-
-static int count_device(const tn_device_entry *device, void *context)
-{
-    (void)device;
-    ++*(unsigned *)context;
-    return 0;
+    if (device->tensors > 0)
+        printf("    held by %s\n", devices_holders(holders, device));
 }
 
 /* A domain without memory of devices has no such part. */
-static int print_devices(tn_inspector *inspector)
+static void print_devices(const struct devices *devices)
 {
-    unsigned count = 0;
-    int status = tn_inspect_devices(inspector, count_device, &count);
-    if (status == 0 && count > 0) {
+    if (devices->count > 0)
         printf("\ndevices\n");
-        status = tn_inspect_devices(inspector, print_device, NULL);
-    }
-    return status == 0 ? CMD_FINE : cmd_fail("stat", NULL, status);
+    for (size_t i = 0; i < devices->count; i++)
+        print_device(&devices->at[i]);
 }
+
+struct seats {
+    struct table *table;
+    bool has_devices;
+};
 
 static int add_seat(const tn_seat_entry *seat, void *context)
 {
-    struct table *table = context;
+    const struct seats *seats = context;
+    struct table *table = seats->table;
     char text[TABLE_TEXT_BYTES];
 
     table_cell(table, "%u", seat->seat);
@@ -178,23 +159,35 @@ static int add_seat(const tn_seat_entry *seat, void *context)
     table_cell(table, "%s", table_age(text, seat->age_ns));
     table_cell(table, "%" PRIu64, seat->blocks_held);
     table_cell(table, "%s", table_bytes(text, seat->bytes_held));
+    if (seats->has_devices)
+        table_cell(table, "%s", table_bytes(text, seat->device_bytes_held));
     table_cell(table, "%s%s", seat->command, seat->is_manager ? " (manager)" : "");
     return 0;
 }
 
-static int print_seats(tn_inspector *inspector)
+/* Only a domain with memory of devices has a column for it. */
+static struct table *create_seats(bool has_devices)
 {
     static const struct table_column columns[] = {
         {"SEAT", true},        {"PID", true},        {"STATE", false},  {"AGE", true},
         {"BLOCKS HELD", true}, {"BYTES HELD", true}, {"COMMAND", false}};
-    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+    static const struct table_column with_devices[] = {
+        {"SEAT", true},        {"PID", true},        {"STATE", false},     {"AGE", true},
+        {"BLOCKS HELD", true}, {"BYTES HELD", true}, {"ON DEVICES", true}, {"COMMAND", false}};
+    return has_devices ? table_create(with_devices, sizeof with_devices / sizeof *with_devices)
+                       : table_create(columns, sizeof columns / sizeof *columns);
+}
 
-    if (table == NULL)
+static int print_seats(tn_inspector *inspector, bool has_devices)
+{
+    struct seats seats = {.table = create_seats(has_devices), .has_devices = has_devices};
+
+    if (seats.table == NULL)
         return cmd_no_memory("stat");
-    int status = tn_inspect_seats(inspector, add_seat, table);
+    int status = tn_inspect_seats(inspector, add_seat, &seats);
     printf("\n");
-    int printed = status == 0 ? table_print(table, 0, stdout) : 0;
-    table_destroy(table);
+    int printed = status == 0 ? table_print(seats.table, 0, stdout) : 0;
+    table_destroy(seats.table);
     return status != 0    ? cmd_fail("stat", NULL, status)
            : printed != 0 ? cmd_no_memory("stat")
                           : CMD_FINE;
@@ -255,14 +248,28 @@ static int print_objects(tn_inspector *inspector)
                           : CMD_FINE;
 }
 
-static int print_text(tn_inspector *inspector, const tn_domain_stat *stat)
+static int print_text(tn_inspector *inspector, const tn_domain_stat *stat,
+                      const struct devices *devices)
 {
     print_sums(stat);
-    int code = print_devices(inspector);
-    if (code == CMD_FINE)
-        code = print_seats(inspector);
+    print_devices(devices);
+    int code = print_seats(inspector, devices->count > 0);
     if (code == CMD_FINE && stat->objects_used > 0)
         code = print_objects(inspector);
+    return code;
+}
+
+static int show(const struct cmd_arguments *arguments, tn_inspector *inspector)
+{
+    tn_domain_stat stat = {.struct_size = sizeof stat};
+    struct devices devices = {0};
+    int status = tn_inspect_stat(inspector, &stat);
+    if (status == 0)
+        status = devices_list(inspector, &devices);
+    int code = status != 0          ? cmd_fail("stat", arguments->domain, status)
+               : arguments->as_json ? print_json(inspector, &stat, &devices)
+                                    : print_text(inspector, &stat, &devices);
+    devices_free(&devices);
     return code;
 }
 
@@ -270,7 +277,6 @@ int cmd_stat(int argc, char **argv)
 {
     struct cmd_arguments arguments = {.takes = CMD_TAKES_A_DOMAIN};
     tn_inspector *inspector;
-    tn_domain_stat stat = {.struct_size = sizeof stat};
 
     if (cmd_parse(argc, argv, "Show memory, tables, seats and objects of one domain.", NULL,
                   &arguments) != CMD_FINE)
@@ -278,11 +284,7 @@ int cmd_stat(int argc, char **argv)
     int code = cmd_open("stat", arguments.domain, &inspector);
     if (code != CMD_FINE)
         return code;
-    int status = tn_inspect_stat(inspector, &stat);
-    if (status != 0)
-        code = cmd_fail("stat", arguments.domain, status);
-    else
-        code = arguments.as_json ? print_json(inspector, &stat) : print_text(inspector, &stat);
+    code = show(&arguments, inspector);
     tn_inspector_close(inspector);
     return code;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon top: how much each process holds, and what queues and schedulers do, live. */
+/* tenon top: how much each process holds, also on devices, and what queues and schedulers do.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -101,12 +102,23 @@ static int print_fitting(FILE *file, struct table *table, size_t width, const ch
     return table_print(table, INDENT, file);
 }
 
-static int print_seats(FILE *file, const struct sample *sample, size_t width)
+/* Only a domain with memory of devices has a column for it. */
+static struct table *create_seats(bool has_devices)
 {
     static const struct table_column columns[] = {{"PID", true},         {"BYTES HELD", true},
                                                   {"BLOCKS HELD", true}, {"STATE", false},
                                                   {"AGE", true},         {"COMMAND", false}};
-    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+    static const struct table_column with_devices[] = {
+        {"PID", true}, {"BYTES HELD", true}, {"BLOCKS HELD", true}, {"STATE", false},
+        {"AGE", true}, {"ON DEVICES", true}, {"COMMAND", false}};
+    return has_devices ? table_create(with_devices, sizeof with_devices / sizeof *with_devices)
+                       : table_create(columns, sizeof columns / sizeof *columns);
+}
+
+static int print_seats(FILE *file, const struct sample *sample, size_t width)
+{
+    bool has_devices = sample->devices.count > 0;
+    struct table *table = create_seats(has_devices);
     char text[TABLE_TEXT_BYTES];
 
     if (table == NULL)
@@ -118,10 +130,12 @@ static int print_seats(FILE *file, const struct sample *sample, size_t width)
         table_cell(table, "%" PRIu64, seat->blocks_held);
         table_cell(table, "%s", seat->state);
         table_cell(table, "%s", table_age(text, seat->age_ns));
+        if (has_devices)
+            table_cell(table, "%s", table_bytes(text, seat->device_bytes_held));
         table_cell(table, "%s%s", seat->command, seat->is_manager ? " (manager)" : "");
     }
-    /* blocks, age, state, bytes */
-    int status = print_fitting(file, table, width, "2431");
+    /* blocks, age, state, bytes, bytes on devices */
+    int status = print_fitting(file, table, width, has_devices ? "24315" : "2431");
     table_destroy(table);
     return status;
 }
@@ -172,6 +186,19 @@ static int print_schedulers(FILE *file, const struct sample *before,
     return status;
 }
 
+static int print_devices(FILE *file, const struct sample *sample, size_t width)
+{
+    if (sample->devices.count == 0)
+        return 0;
+    struct table *table = devices_table(false);
+    if (table == NULL)
+        return -1;
+    devices_add_rows(table, NULL, &sample->devices);
+    int status = print_fitting(file, table, width, DEVICES_ORDER);
+    table_destroy(table);
+    return status;
+}
+
 /* @return the frame, owned by the caller; NULL: no memory */
 static char *render(const struct samples *before, const struct samples *samples, size_t width)
 {
@@ -191,6 +218,8 @@ static char *render(const struct samples *before, const struct samples *samples,
         print_head(file, sample, width);
         const struct sample *earlier = samples_find(before, sample);
         status = print_seats(file, sample, width);
+        if (status == 0)
+            status = print_devices(file, sample, width);
         if (status == 0)
             status = print_queues(file, earlier, sample, width);
         if (status == 0)
@@ -226,6 +255,7 @@ static json_t *json_sample(const struct sample *before, const struct sample *sam
         json_array_append_new(queues, queue);
     }
     cmd_json_set(object, "seats", seats);
+    cmd_json_set(object, "devices", devices_json(&sample->devices));
     cmd_json_set(object, "queues", queues);
     cmd_json_set(object, "schedulers", top_schedulers_json(before, sample));
     return object;

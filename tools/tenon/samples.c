@@ -18,6 +18,7 @@ void samples_free(struct samples *samples)
         free(samples->at[i].seats);
         free(samples->at[i].objects);
         free(samples->at[i].schedulers);
+        devices_free(&samples->at[i].devices);
     }
     free(samples->at);
     *samples = (struct samples){0};
@@ -63,8 +64,10 @@ static int add_scheduler(const tn_scheduler_entry *scheduler, void *context)
 static int compare_seats(const void *one, const void *other)
 {
     const tn_seat_entry *a = one, *b = other;
-    if (a->bytes_held != b->bytes_held)
-        return a->bytes_held < b->bytes_held ? 1 : -1;
+    uint64_t of_a = a->bytes_held + a->device_bytes_held;
+    uint64_t of_b = b->bytes_held + b->device_bytes_held;
+    if (of_a != of_b)
+        return of_a < of_b ? 1 : -1;
     return (a->seat > b->seat) - (a->seat < b->seat);
 }
 
@@ -80,6 +83,8 @@ static int fill(tn_inspector *inspector, struct sample *sample)
         status = tn_inspect_objects(inspector, add_object, sample);
     if (status == 0)
         status = tn_inspect_schedulers(inspector, add_scheduler, sample);
+    if (status == 0)
+        status = devices_list(inspector, &sample->devices);
     if (sample->seat_count > 0)
         qsort(sample->seats, sample->seat_count, sizeof *sample->seats, compare_seats);
     return status;

@@ -4,16 +4,18 @@
 #define TENON_TOOL_SAMPLES_H
 
 #include "cmd.h"
+#include "devices.h"
 
 struct sample {
     tn_domain_stat stat;
     uint64_t taken_ns;
-    tn_seat_entry *seats; /* [seat_count], most bytes first */
+    tn_seat_entry *seats; /* [seat_count], most bytes first, those on devices included */
     size_t seat_count;
     tn_object_entry *objects; /* [object_count], as in the table */
     size_t object_count;
     tn_scheduler_entry *schedulers; /* [scheduler_count] */
     size_t scheduler_count;
+    struct devices devices;
 };
 
 struct samples {

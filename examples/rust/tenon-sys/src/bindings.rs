@@ -1861,6 +1861,24 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct tn_device_holder {
+    pub seat: u32,
+    pub pid: i32,
+    pub command: [::std::os::raw::c_char; 64usize],
+    pub tensors: u64,
+    pub bytes: u64,
+}
+impl Default for tn_device_holder {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct tn_device_entry {
     pub type_: i32,
     pub objects: u32,
@@ -1869,6 +1887,10 @@ pub struct tn_device_entry {
     pub quota_bytes: u64,
     pub tensors: u64,
     pub live_bytes: u64,
+    pub unheld_bytes: u64,
+    pub holder_count: u32,
+    pub reserved: u32,
+    pub holders: *const tn_device_holder,
 }
 impl Default for tn_device_entry {
     fn default() -> Self {
