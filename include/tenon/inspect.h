@@ -322,8 +322,10 @@ typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
 
 /**
  * Audit a domain: compare the reference count of every block with the records that name the
- * block, check every bit, slot, ticket and seat, and check each file that the domain has
- * outside of the arena. A file that was removed, replaced or truncated cannot be repaired.
+ * block, check every bit, slot, ticket and seat, check each file that the domain has outside of
+ * the arena, and check its memory of devices: that no two tensors have the same bytes, that
+ * each has bytes, and that tenond has the descriptors that were given to it. A file that was
+ * removed, replaced or truncated cannot be repaired, nor can memory of devices.
  *
  * Other processes may use the domain during an audit. The audit checks data that changes again,
  * and reports a discrepancy only if the data has stopped changing and is still wrong.

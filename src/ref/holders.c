@@ -123,7 +123,10 @@ uint32_t tni_holders_sum(const struct tni_segment *s, const struct tni_device_na
 
 static int32_t pid_of(const struct tni_segment *s, const struct tni_holding *holding)
 {
-    return atomic_load(&tni_seat_at(s, holding->seat)->pid);
+    const struct tni_seat *seat = tni_seat_at(s, holding->seat);
+    int32_t pid = atomic_load(&seat->pid);
+    /* Between the claim of the seat and its identity, the word has the pid. */
+    return pid != 0 ? pid : tni_seat_pid(atomic_load(&seat->word));
 }
 
 void tni_holders_describe(const struct tni_segment *s, const struct tni_device_name *device,

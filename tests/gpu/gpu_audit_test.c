@@ -13,7 +13,9 @@
 enum { SMALL = 4096, LARGE = 1 << 20 };
 
 static tn_domain *domain;
-static tn_tensor *tensor;
+static tn_tensor *tensor; /* of SMALL bytes; NULL: the test begins without */
+static tn_queue *queue;
+static tn_event *told;
 static struct tni_segment *s;
 
 /* The first block of the only span of a size, its slab, and the description of the slab. */
@@ -40,11 +42,16 @@ static struct place place_of(int64_t bytes)
     return place;
 }
 
-static struct place begin(void)
+static void begin_empty(void)
 {
     gpu_begin(NULL);
     domain = tnt_domain(NULL);
     s = &domain->segment;
+}
+
+static struct place begin(void)
+{
+    begin_empty();
     tensor = make(SMALL);
     TNT_AUDIT(domain);
     return place_of(SMALL);
@@ -193,6 +200,45 @@ TN_TEST(a_span_that_a_stopped_thread_takes_is_not_named)
     end();
 }
 
+/* Slabs come and go, and blocks of them cross to this process, until it says stop. */
+static int work_until_told(void *unused)
+{
+    (void)unused;
+    for (uint32_t round = 0; !tn_event_is_set(told); round++) {
+        tn_tensor *one = make(round % 2 == 0 ? LARGE : SMALL), *two = make(3 * LARGE);
+        TN_CHECK_OK(tn_queue_push_tensor(queue, one, 0, tnt_deadline(10000)));
+        tn_tensor_unref(two);
+        tn_tensor_unref(one);
+        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    }
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(memory_that_is_in_use_during_an_audit_is_not_named)
+{
+    enum { AUDITS = 20, POPS = 100 };
+    uint32_t pops = 0;
+    begin_empty();
+    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &queue));
+    TN_CHECK_OK(tn_event_open(domain, NULL, 0, &told));
+    pid_t pid = tnt_fork(work_until_told, NULL);
+    for (uint32_t audits = 0; audits < AUDITS || pops < POPS; audits++) {
+        tn_tensor *popped;
+        struct findings f = {0};
+        if (tn_domain_audit(domain, false, note, &f, NULL) != 0)
+            fail_msg("the audit says '%s'", f.text);
+        for (; tn_queue_pop_tensor(queue, TN_NOW, &popped) == 0; pops++)
+            tn_tensor_unref(popped);
+    }
+    TN_CHECK_OK(tn_event_set(told));
+    tnt_wait_ok(pid);
+    tn_object_close(told);
+    tn_object_close(queue);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    end();
+}
+
 /* ---- descriptions ------------------------------------------------------------------------ */
 
 TN_TEST(memory_that_counts_too_much_against_a_quota_is_named)
@@ -226,7 +272,6 @@ TN_TEST(a_descriptor_that_tenond_has_lost_is_named)
 {
     struct place place = begin();
     struct tni_desc *desc = tni_desc_at(s, place.slab);
-    tn_queue *queue;
     TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &queue));
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW)); /* deposits the descriptor */
     TNT_AUDIT(domain);
