@@ -265,8 +265,9 @@ TN_API TN_NODISCARD int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor,
 /**
  * Register the memory of a tensor's storage with the driver of CUDA, for this process: copies
  * between it and devices then go at full speed, without a copy in between. It stays registered
- * until tn_tensor_unpin(), or until the process gives its last tensor over the storage back. To
- * other processes it is a tensor on the CPU like any other.
+ * until tn_tensor_unpin(), or until the process gives back the last tensor over the storage,
+ * and that waits for the devices. If the process received the storage several times, each of
+ * these counts for itself. To other processes it is a tensor on the CPU like any other.
  *
  * Registering takes as long as a copy or longer: it pays for memory that is copied many times.
  * A storage that is registered cannot be resized or moved by tn_tensor_share().

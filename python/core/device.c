@@ -26,6 +26,8 @@ PyObject *tnp_device_name(tn_device device)
 int tnp_device(PyObject *device, tn_device *ret_device)
 {
     int status;
+    if (PyTuple_Check(device) && PyTuple_GET_SIZE(device) > 0) /* tenon.Device: its name */
+        device = PyTuple_GET_ITEM(device, 0);
     if (!PyUnicode_Check(device)) {
         PyErr_Format(PyExc_TypeError, "a device is a text, as \"cuda:0\" is, not %.200s",
                      Py_TYPE(device)->tp_name);

@@ -10,8 +10,11 @@ from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, Union, fi
 
 from typing_extensions import Self, disjoint_base
 
+from tenon._devices import Device
+
 _Timeout = Optional[float]
 _Shape = Tuple[int, ...]
+_Device = Union[str, Device]
 _GivenShape = Union[int, Sequence[int]]
 
 # ---- errors: one class for each status, below Error and the built-in of include/tenon/status.h
@@ -100,9 +103,9 @@ class Domain:
     def poll_fd(self) -> int: ...
     def poll_clear(self) -> None: ...
     def empty(self, shape: _GivenShape, dtype: Any, timeout: _Timeout = 0, *, strategy: Optional[str] = None,
-              write_once: bool = False, device: Optional[str] = None) -> Tensor: ...
+              write_once: bool = False, device: Optional[_Device] = None) -> Tensor: ...
     def zeros(self, shape: _GivenShape, dtype: Any, timeout: _Timeout = 0, *, strategy: Optional[str] = None,
-              write_once: bool = False, device: Optional[str] = None) -> Tensor: ...
+              write_once: bool = False, device: Optional[_Device] = None) -> Tensor: ...
     def find(self, address: int, size_bytes: int, /) -> Optional[Tensor]:
         """The whole storage that these bytes of this process lie in, as uint8 [n]; None if it is not of this domain."""
     def load_handle(self, handle: bytes, /) -> Tensor: ...
@@ -178,14 +181,14 @@ class Tensor:
         """A row-major copy in the same domain; a private one of a private tensor."""
     def copy_from(self, source: Any, /) -> None:
         """Copy all elements of a tensor, or of what can be one, here. Either may be on any device."""
-    def to(self, device: str, stream: int = 0) -> Tensor:
+    def to(self, device: _Device, stream: int = 0) -> Tensor:
         """A tensor on another device that has the elements of this one; the tensor itself if it is on that device.
 
         The new tensor is in the domain of this one, or in this process's if this one is private.
 
         Parameters
         ----------
-        device : str, "cpu", "cuda:0", or a UUID
+        device : str, "cpu", "cuda:0", or a UUID; or a tenon.Device
         stream : int, the address of a stream of the driver
             The device copies in the order of this stream, and the call does not wait. The elements are there once the
             stream has done the copy, and this tensor must not be written before. With 0 the call waits for the copy.

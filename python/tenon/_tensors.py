@@ -4,8 +4,10 @@
 from typing import Any, Optional, Sequence, Union
 
 from . import _core, _domain
+from ._devices import Device
 
 _Shape = Union[int, Sequence[int]]
+_Device = Union[str, Device]
 
 
 def _place(domain: Optional[_core.Domain]) -> _core.Domain:
@@ -25,7 +27,7 @@ def empty(
     strategy: Optional[str] = None,
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
-    device: Optional[str] = None,
+    device: Optional[_Device] = None,
 ) -> _core.Tensor:
     """Make a tensor in shared memory. Its contents are undefined.
 
@@ -63,7 +65,7 @@ def zeros(
     strategy: Optional[str] = None,
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
-    device: Optional[str] = None,
+    device: Optional[_Device] = None,
 ) -> _core.Tensor:
     """Make a tensor like empty(), filled with zeros."""
     where = _place(domain)
@@ -79,7 +81,7 @@ def full(
     strategy: Optional[str] = None,
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
-    device: Optional[str] = None,
+    device: Optional[_Device] = None,
 ) -> _core.Tensor:
     """Make a tensor like empty(), filled with one value. The default dtype is that of the value."""
     where = _place(domain)
@@ -94,7 +96,7 @@ def full(
 
 
 def asarray(
-    source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = None, device: Optional[str] = None
+    source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = None, device: Optional[_Device] = None
 ) -> _core.Tensor:
     """A tensor in shared memory with the elements of `source`.
 
@@ -162,7 +164,7 @@ def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
     return _copied(tensor, where, tensor.device)
 
 
-def _copied(tensor: _core.Tensor, where: _core.Domain, device: str, **how: Any) -> _core.Tensor:
+def _copied(tensor: _core.Tensor, where: _core.Domain, device: _Device, **how: Any) -> _core.Tensor:
     copy = where.empty(tensor.shape, tensor.dtype, device=device, **how)
     if tensor.device == "cpu" != copy.device and not tensor.is_contiguous:
         tensor = tensor.copy()  # devices copy contiguous memory only

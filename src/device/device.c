@@ -238,8 +238,25 @@ int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_devi
                     text + 4);
 }
 
+/* Whether it is the text of a UUID, after its prefix. */
+static bool is_uuid(const char *text)
+{
+    static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    for (size_t i = 0; i < sizeof form; i++) {
+        bool is_digit = text[i] != '\0' && strchr("0123456789abcdefABCDEF", text[i]) != NULL;
+        if (form[i] == 'x' ? !is_digit : text[i] != form[i])
+            return false;
+    }
+    return true;
+}
+
 static int find_by_text(const char *text, tn_device *ret_device)
 {
+    if (!is_uuid(text + 4))
+        return tni_fail(TN_ERR_INVALID,
+                        "'%.60s' is no UUID of a device, as GPU-"
+                        "01234567-89ab-cdef-0123-456789abcdef is",
+                        text);
     int status = search(TN_DEVICE_CUDA, has_text, text, ret_device);
     return status != TN_ERR_NOT_FOUND
                ? status

@@ -19,7 +19,7 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
                                         "copy the tensor into a shared tensor");
     if (tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
-    if (atomic_load(&s->pin) != TNI_PIN_NONE)
+    if (atomic_load(&s->is_pinned))
         return tni_fail(TN_ERR_DENIED, "the tensor's memory is registered with a driver and "
                                        "cannot be moved: tn_tensor_unpin() it first");
     if (exports > 0)
@@ -207,7 +207,7 @@ static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
     if (atomic_load_explicit(&s->exports, memory_order_acquire) > 0)
         return tni_fail(TN_ERR_DENIED,
                         "a DLPack export points into the storage: it cannot be resized");
-    if (atomic_load(&s->pin) != TNI_PIN_NONE)
+    if (atomic_load(&s->is_pinned))
         return tni_fail(TN_ERR_DENIED, "the storage is registered with a driver: "
                                        "tn_tensor_unpin() it first");
     struct tni_reach reach;

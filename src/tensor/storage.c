@@ -22,16 +22,8 @@ static void advise_huge(void *memory, uint64_t size_bytes)
  */
 static bool is_idle(const struct tni_storage *s)
 {
-    bool is_pinned = atomic_load_explicit(&s->pin, memory_order_relaxed) != TNI_PIN_NONE;
+    bool is_pinned = atomic_load_explicit(&s->is_pinned, memory_order_relaxed);
     return (!is_pinned && !tni_storage_has_work(s)) || tni_device_drain() == 0;
-}
-
-/* A registration ends before the memory is given back: pin.c. */
-static void unpin(struct tni_storage *s)
-{
-    const struct tni_memory_kind *kind = tni_memory_kind(TN_DEVICE_CUDA);
-    if (kind->unpin(kind, s->data) != 0)
-        tni_log(TNI_LOG_DEBUG, "memory stays registered: %s", tn_error_detail());
 }
 
 /* ---- storages that the device may still use ---------------------------------------------- */
@@ -53,8 +45,9 @@ static void keep_unfinished(struct tni_storage *s)
 
 static void end(struct tni_storage *s)
 {
-    if (TNI_UNLIKELY(atomic_load_explicit(&s->pin, memory_order_relaxed) != TNI_PIN_NONE))
-        unpin(s);
+    if (TNI_UNLIKELY(atomic_load_explicit(&s->is_pinned, memory_order_relaxed)) &&
+        tni_storage_unpin(s) != 0)
+        tni_log(TNI_LOG_DEBUG, "memory stays registered: %s", tn_error_detail());
     if (TNI_UNLIKELY(s->mapping != NULL))
         tni_backing_unmap(s->domain, s->mapping); /* before the block can be reused */
     struct tn_domain *d = s->domain;
@@ -97,8 +90,8 @@ void tni_storage_unref(struct tni_storage *s)
     if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
-    bool may_have_work = s->mapping != NULL ||
-                         atomic_load_explicit(&s->pin, memory_order_relaxed) != TNI_PIN_NONE;
+    bool may_have_work =
+        s->mapping != NULL || atomic_load_explicit(&s->is_pinned, memory_order_relaxed);
     if (TNI_UNLIKELY(may_have_work) && !is_idle(s))
         keep_unfinished(s);
     else

@@ -24,7 +24,7 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->is_described = false;
     s->mapping = NULL;
     atomic_store_explicit(&s->is_touched, false, memory_order_relaxed);
-    atomic_store_explicit(&s->pin, TNI_PIN_NONE, memory_order_relaxed);
+    atomic_store_explicit(&s->is_pinned, false, memory_order_relaxed);
 }
 
 /**
@@ -33,6 +33,8 @@ static inline void tni_storage_reset(struct tni_storage *s)
  * later call of tni_storage_end_unfinished() does it.
  */
 void tni_storage_unref(struct tni_storage *storage);
+/** Undo tn_tensor_pin() of a tensor of this storage, if there was one. TN_ERR_DEVICE. */
+int tni_storage_unpin(struct tni_storage *storage);
 /** Give back the memory of ended storages that a device used, if it does so no more. */
 void tni_storage_end_unfinished(void);
 

@@ -12,9 +12,6 @@
 
 #define TNI_SIZE_IN_DESC UINT64_MAX
 
-/* Busy: a thread is registering the memory, or ends that. */
-enum { TNI_PIN_NONE, TNI_PIN_BUSY, TNI_PIN_DONE };
-
 /*
  * A storage is private memory, foreign memory with a deleter, or a block of a domain. Tensors
  * point at the storage, and the storage points at the bytes, so that tn_tensor_share() changes
@@ -28,7 +25,7 @@ struct tni_storage {
     uint8_t outside;          /* TN_STRATEGY_* of memory from outside of any domain; else 0 */
     bool is_described;        /* the block's desc states the tensor behind this storage */
     _Atomic bool is_touched;  /* tni_storage_has_work() */
-    _Atomic uint8_t pin;      /* TNI_PIN_*: whether it is registered with a driver */
+    _Atomic bool is_pinned;   /* registered with a driver: pin.c */
     _Atomic uint32_t exports; /* how many DLPack exports point into the memory */
     _Atomic int32_t mover;    /* pid of the process whose thread shares the storage now; or 0 */
     struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */
@@ -149,7 +146,7 @@ static inline bool tni_tensor_can_move(const tn_tensor *tensor)
     return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
            atomic_load_explicit(&s->refs, memory_order_acquire) == 1 &&
            !tni_storage_has_work(s) &&
-           TNI_LIKELY(atomic_load_explicit(&s->pin, memory_order_relaxed) == TNI_PIN_NONE);
+           !TNI_UNLIKELY(atomic_load_explicit(&s->is_pinned, memory_order_relaxed));
 }
 /**
  * Free the private memory of a tensor, but do not give back its reference to the block: another

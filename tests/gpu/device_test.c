@@ -84,7 +84,7 @@ TN_TEST(a_device_is_found_by_type_and_number)
     TN_CHECK_OK(tn_device_find("CUDA:0", &found));
     assert_int_equal(tn_device_find("cuda:64", &found), TN_ERR_NOT_FOUND);
     expect_detail("cuda:64");
-    assert_int_equal(tn_device_find("GPU-nonsense", &found), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_device_find("GPU-nonsense", &found), TN_ERR_INVALID);
     expect_detail("GPU-nonsense");
     const char *const malformed[] = {"",      "cuda:",   "cuda:x",  "cuda:1x",
                                      "cuda0", "cuda:-1", "cuda:0 ", "opencl:0"};
@@ -144,7 +144,8 @@ static void expect_none(const char *why)
         assert_int_equal(tn_device_get_info(gpu_0, &info), TN_ERR_UNSUPPORTED);
         expect_detail(why);
         assert_int_equal(tn_device_find("cuda:0", &found), TN_ERR_UNSUPPORTED);
-        assert_int_equal(tn_device_find("GPU-1", &found), TN_ERR_UNSUPPORTED);
+        assert_int_equal(tn_device_find("GPU-01234567-89ab-cdef-0123-456789abcdef", &found),
+                         TN_ERR_UNSUPPORTED);
     }
     TN_CHECK_OK(tn_device_find("cpu", &found));
 }

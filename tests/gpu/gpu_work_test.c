@@ -298,6 +298,26 @@ TN_TEST(a_tensor_that_a_thread_says_is_registered_is_registered)
     end();
 }
 
+TN_TEST(a_storage_that_arrived_twice_is_registered_once)
+{
+    gpu_need_fake();
+    begin(NULL);
+    tn_tensor *here = make_pinned(), *again, *third;
+    TN_CHECK_OK(tn_queue_push_tensor(queue, here, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, here, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &again));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &third));
+    TN_CHECK_OK(tn_tensor_pin(again));
+    assert_int_equal(gpu_fake.calls("cuMemHostRegister"), 1);
+    tn_tensor_unref(here);
+    TN_CHECK_OK(tn_tensor_unpin(third)); /* which never registered it */
+    assert_int_equal(gpu_fake.calls("cuMemHostUnregister"), 0);
+    tn_tensor_unref(again);
+    assert_int_equal(gpu_fake.calls("cuMemHostUnregister"), 1);
+    tn_tensor_unref(third);
+    end();
+}
+
 TN_TEST(a_registration_that_cannot_be_ended_stays)
 {
     gpu_need_fake();

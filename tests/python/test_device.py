@@ -132,6 +132,7 @@ def test_devices_are_listed_without_the_cpu(child):
         assert isinstance(first, tenon.Device)
         assert (first.name, second.name) == ("cuda:0", "cuda:1")
         assert first.uuid.startswith("GPU-") and first.uuid != second.uuid
+        assert tenon.zeros(3, device=second).device == "cuda:1"
         assert first.model and isinstance(first.model, str)
         assert (first.memory_bytes, first.driver_version, first.shares) == (MEMORY_BYTES, 13000, True)
 
