@@ -12,6 +12,7 @@
  *   TN_TEST_NO_FORK=1   run the tests in this process, for a debugger
  *   TN_TEST_SEED=n      of tnt_random(); the one that was used is printed
  *   TN_TEST_FULL=1      run the sizes that `make test` has no time for
+ *   TENON_TEST_REAL_GPU=1  a GPU's driver is in use: what it keeps open is not a leak
  *   program text ...    run only the tests whose name contains one of these
  */
 #ifndef TENON_TESTS_HARNESS_H
