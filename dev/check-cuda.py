@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compare src/device/cuda_api.h with NVIDIA's cuda.h: constants, layouts and the parameters of each function.
+"""Compare src/device/cuda_api.h and tests/gpu/facts/driver.h with NVIDIA's cuda.h: constants, layouts, parameters.
 
     dev/check-cuda.py [cuda.h]
 
@@ -22,12 +22,17 @@ NOT_COMPARED = 77
 REAL = """
 #include <cuda.h>
 #define TNI_CUDA_REAL
-#include "device/cuda_api.h"
+#include "gpu/facts/driver.h"
 #define VALUE(name, value) _Static_assert((int)(name) == (value), #name);
 TNI_CUDA_VALUES(VALUE)
+FACTS_VALUES(VALUE)
 TNI_CUDA_ERRORS(VALUE)
 #define FUNCTION(group, name, symbol, version, parameters) CUresult(*p_##symbol) parameters = &symbol;
 TNI_CUDA_FUNCTIONS(FUNCTION)
+FACTS_FUNCTIONS(FUNCTION)
+#if CUDA_VERSION < 13000
+FACTS_OLD_FUNCTIONS(FUNCTION)
+#endif
 tni_cuGetProcAddress_v2 *p_cuGetProcAddress_v2 = &cuGetProcAddress_v2;
 """
 # The types whose layout counts, and fields; compiled with each of the two headers.
@@ -36,12 +41,14 @@ CUresult CUdevice CUdeviceptr CUmemGenericAllocationHandle cuuint64_t CUcontext 
 CUipcEventHandle CUdevice_attribute CUpointer_attribute CUstreamCaptureStatus CUmemAllocationType
 CUmemAllocationHandleType CUmemAllocationGranularity_flags CUmemLocationType CUmemAccess_flags
 CUdriverProcAddressQueryResult CUmemLocation CUmemAllocationProp CUmemAccessDesc
+CUmodule CUfunction CUmemoryPool CUmemPoolProps
 """.split()
 FIELDS = [
     ("CUmemLocation", "type"), ("CUmemLocation", "id"), ("CUmemAllocationProp", "type"),
     ("CUmemAllocationProp", "requestedHandleTypes"), ("CUmemAllocationProp", "location"),
     ("CUmemAllocationProp", "win32HandleMetaData"), ("CUmemAllocationProp", "allocFlags"),
     ("CUmemAccessDesc", "location"), ("CUmemAccessDesc", "flags"),
+    ("CUmemPoolProps", "allocType"), ("CUmemPoolProps", "handleTypes"), ("CUmemPoolProps", "location"),
 ]
 
 
@@ -57,7 +64,7 @@ def find_header():
 
 def compile_with(folder, source, output):
     """Compile C; return the compiler's errors, "" if there are none."""
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Werror", f"-I{ROOT / 'src'}", *output, "-x", "c", "-"]
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Werror", f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}", *output, "-x", "c", "-"]
     if folder is not None:
         command.insert(1, f"-isystem{folder}")
     return subprocess.run(command, input=source, text=True, capture_output=True, check=False).stderr
@@ -82,12 +89,12 @@ def main():
         print("dev/check-cuda.py: there is no cuda.h here, and no package nvidia-cuda-runtime: nothing was compared")
         return NOT_COMPARED
     errors = compile_with(folder, REAL, ["-c", "-o", os.devnull])
-    ours = layouts(None, '#include "device/cuda_api.h"')
+    ours = layouts(None, '#include "gpu/facts/driver.h"')
     real = layouts(folder, "#include <cuda.h>")
     differences = [f"{mine}, in cuda.h {its}" for mine, its in zip(ours, real) if mine != its]
     if errors or differences:
         print(errors, *differences, sep="\n")
-        print(f"dev/check-cuda.py: src/device/cuda_api.h differs from {folder}/cuda.h")
+        print(f"dev/check-cuda.py: src/device/cuda_api.h or tests/gpu/facts/driver.h differs from {folder}/cuda.h")
         return 1
     print(f"dev/check-cuda.py: as {folder}/cuda.h: {len(ours)} layouts, and every constant and function")
     return 0
