@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The front door. Each command builds under build/; all but install first install what they lack
+# The front door. Each command builds under build/; all but install and check-gpu first install what they lack
 # (dev/setup), and say so.
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo 'make bench        measure the figures of docs/figures.md'
 	@echo 'make bench-peers  the Python package beside PyTorch and the standard library'
 	@echo 'make bench-compare  the table of README.md: beside PyTorch, the standard library, Ray, iceoryx2'
+	@echo 'make check-gpu    on a machine with a GPU: tests, facts and figures, into docs/gpu-report.md'
 	@echo 'make check        before a release: format, layers, symbols, headers, tidy, sanitizers, tests'
 	@echo 'make docs         build the site of the documentation: build/docs/html/index.html'
 	@echo 'make prove        the whole proof of docs/crash.md, each test at full size: hours'
@@ -43,6 +44,10 @@ test-gpu:
 	@dev/setup test
 	@dev/build debug
 	@dev/run-tests build/debug --suite gpu --suite device
+
+# On a machine with a GPU; QUICK=1 asks with fewer samples and smaller sizes. It installs nothing.
+check-gpu:
+	@dev/check-gpu $(if $(QUICK),--quick)
 
 test-fast:
 	@dev/setup test
@@ -94,4 +99,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-hybrid demo-python test test-gpu test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean
+.PHONY: help demo demo-hybrid demo-python test test-gpu check-gpu test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 FOLDERS = "src|include|docs|dev|tests|bench|examples|tools"
 # Made by a build, or to be filled in by a person.
-NOT_CHECKED = {"docs/figures.md"}
+NOT_CHECKED = {"docs/figures.md", "docs/gpu-report.md"}
 
 
 def read(paths):
