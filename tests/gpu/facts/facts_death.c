@@ -148,7 +148,7 @@ static void ask_death(int how)
 
 /* ---- F6 ---------------------------------------------------------------------------------- */
 
-enum { HIGH_FD = 900, KERNEL_S = 5, AFTERWARDS_MS = 300 };
+enum { HIGH_FD = 900, KERNEL_S = 5, BEFORE_MS = 100, AFTERWARDS_MS = 300 };
 static int low[2], high[2]; /* socket pairs whose second ends only the consumer has */
 
 /* A consumer that writes for a long time. */
@@ -217,6 +217,8 @@ static void ask_writer(int unused)
     for (uint64_t end_ns = now_ns() + UINT64_C(4000000000); read_word(memory.at) == 0;)
         if (now_ns() > end_ns)
             unanswered("the kernel of the other process did not begin within 4 s");
+    pass_ms(BEFORE_MS); /* it is in the middle of its work */
+    uint64_t at_kill = read_word(memory.at);
     kill(peer.pid, SIGKILL);
     await_ends(&peer, ms);
     uint64_t at_end = read_word(memory.at);
@@ -228,9 +230,11 @@ static void ask_writer(int unused)
     say("after the kill, the pidfd was readable after %.1f ms, a socket of a low number ended "
         "after %.1f ms, one of number %d after %.1f ms",
         ms[0], ms[1], HIGH_FD, ms[2]);
-    say("the kernel's word was %llu then, %llu after the device's next work, %llu after %d ms",
-        (unsigned long long)at_end, (unsigned long long)settled, (unsigned long long)later,
-        AFTERWARDS_MS);
+    say("the kernel's word was %llu before the kill, %llu when the pidfd was readable, %llu "
+        "after "
+        "the device's next work, %llu after %d ms",
+        (unsigned long long)at_kill, (unsigned long long)at_end, (unsigned long long)settled,
+        (unsigned long long)later, AFTERWARDS_MS);
     agree(settled == later);
 }
 
