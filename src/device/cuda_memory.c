@@ -59,7 +59,11 @@ static int map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
                                 "cuMemAddressReserve");
     if (status != 0)
         return status;
-    status = tni_cuda_check(cuda, cuda->cuMemMap(at, m->bytes, 0, handle, 0), "cuMemMap");
+    CUresult result = cuda->cuMemMap(at, m->bytes, 0, handle, 0);
+    status = result == CUDA_ERROR_INVALID_VALUE
+                 ? tni_fail(TN_ERR_CORRUPT, "a descriptor is of memory of less than %llu bytes",
+                            (unsigned long long)m->bytes)
+                 : tni_cuda_check(cuda, result, "cuMemMap");
     if (status == 0) {
         status = tni_cuda_check(cuda, cuda->cuMemSetAccess(at, m->bytes, &access, 1),
                                 "cuMemSetAccess");

@@ -67,8 +67,8 @@ struct tni_memory_kind {
      * Map memory that a process made on this device.
      * @param memory  its device, bytes and is_read_only are set
      * @param fd      borrowed
-     * @return 0, TN_ERR_CORRUPT (the descriptor is of something else, or the memory has
-     *         another size), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
+     * @return 0, TN_ERR_CORRUPT (the descriptor is of something else, or the memory is
+     *         smaller), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
      */
     int (*map)(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
     /** Unmap memory. pre: no work of this process on devices that uses it: drain() */

@@ -5,7 +5,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#include "device/device.h"
 
 static tn_device_info info_of(tn_device device)
 {
@@ -295,4 +298,33 @@ TN_TEST(a_child_of_a_process_that_found_no_driver_finds_none)
     setenv("TENON_CUDA_LIBRARY", "/nonexistent/libcuda.so.1", 1);
     assert_int_equal(tn_device_count(TN_DEVICE_CUDA), TN_ERR_UNSUPPORTED);
     tnt_wait_ok(tnt_fork(count_none, NULL));
+}
+
+/* ---- descriptors ------------------------------------------------------------------------- */
+
+TN_TEST(a_descriptor_that_is_not_what_it_should_be_is_refused)
+{
+    enum { GRANULE = 2 << 20 };
+    const struct tni_memory_kind *kind = tni_memory_kind(TN_DEVICE_CUDA);
+    struct tni_device_memory made = {.device = gpu_0, .bytes = GRANULE}, mapped = made;
+    int fd, other = memfd_create("other", MFD_CLOEXEC);
+    gpu_need_fake();
+    gpu_begin(&(struct fake_options){.device_count = 2});
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 2);
+    TN_CHECK_OK(kind->make(kind, &made, &fd));
+    assert_int_equal(kind->map(kind, &mapped, other),
+                     TN_ERR_CORRUPT); /* no memory of a device */
+    mapped.device.id = 1;
+    assert_int_equal(kind->map(kind, &mapped, fd), TN_ERR_CORRUPT);
+    mapped = (struct tni_device_memory){.device = gpu_0, .bytes = 2 * GRANULE};
+    assert_int_equal(kind->map(kind, &mapped, fd), TN_ERR_CORRUPT);
+    expect_detail("less than 4194304 bytes");
+    mapped.bytes = GRANULE;
+    TN_CHECK_OK(kind->map(kind, &mapped, fd));
+    assert_true(mapped.address != made.address);
+    kind->unmap(kind, &mapped);
+    kind->unmap(kind, &made);
+    close(fd);
+    close(other);
+    gpu_end();
 }
