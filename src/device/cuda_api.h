@@ -96,8 +96,7 @@ typedef struct {
     V(CU_STREAM_WRITE_VALUE_DEFAULT, 0)                                                        \
     V(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 
-/* V(name, value) for each error that tenon tells from others, or that the tests' driver makes.
- */
+/* V(name, value) for each error that tenon knows, or that the tests' driver makes. */
 #define TNI_CUDA_ERRORS(V)                                                                     \
     V(CUDA_ERROR_INVALID_VALUE, 1)                                                             \
     V(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                             \
@@ -169,8 +168,7 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
     F(core, cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *))                                \
     F(core, cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                  \
     F(core, cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *, size_t *))
-/* The UUID of a MIG instance; without it, the UUID of the whole device. One of them is needed.
- */
+/* The UUID of a MIG instance; without it, that of the whole device. One is needed. */
 #define TNI_CUDA_UUID(F)                                                                       \
     F(uuid, cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid *, CUdevice))
 #define TNI_CUDA_OLD_UUID(F)                                                                   \

@@ -102,8 +102,7 @@ struct tni_memory_kind {
     int (*unpin)(const struct tni_memory_kind *kind, void *start);
 };
 
-/** Write the text of a UUID, as tn_device_info.uuid_text is. @param is_part  TN_DEVICE_IS_PART
- */
+/** Write a UUID as in tn_device_info.uuid_text. @param is_part  TN_DEVICE_IS_PART */
 enum { TNI_UUID_TEXT_BYTES = 48 };
 void tni_device_write_uuid(const uint8_t uuid[16], bool is_part,
                            char text[TNI_UUID_TEXT_BYTES]);

@@ -133,8 +133,7 @@ int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *r
     return 0;
 }
 
-/* The tensor keeps its new memory if the device fails to fill it: the caller ends the tensor.
- */
+/* The tensor keeps its new memory if the device cannot fill it: the caller ends it. */
 static int fill_on_device(struct tn_domain *domain, tn_tensor *t, const void *source,
                           uint64_t size_bytes, const tn_tensor_options *options)
 {

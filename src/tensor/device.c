@@ -44,8 +44,7 @@ int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, voi
     return kind->copy(kind, device.id, &copy);
 }
 
-/* Wait for work of the default stream that a function of this file gave. A wait that fails
- * leaves the work. */
+/* Wait for the default stream. After a wait that fails, the device may still do its work. */
 static int wait_here(const tn_tensor *t)
 {
     tn_device device = tni_tensor_device(t);

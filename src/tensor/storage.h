@@ -33,7 +33,13 @@ static inline void tni_storage_reset(struct tni_storage *s)
  * later call of tni_storage_end_unfinished() does it.
  */
 void tni_storage_unref(struct tni_storage *storage);
-/** Undo tn_tensor_pin() of a tensor of this storage, if there was one. TN_ERR_DEVICE. */
+/**
+ * Register the memory of a storage on the host with the driver of CUDA, if it is not yet.
+ * @return 0, TN_ERR_EXISTS (by somebody else), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED,
+ *         TN_ERR_DEVICE
+ */
+int tni_storage_pin(struct tni_storage *storage, uint64_t size_bytes);
+/** End that, if it is registered. TN_ERR_DEVICE: it stays registered. */
 int tni_storage_unpin(struct tni_storage *storage);
 /** Give back the memory of ended storages that a device used, if it does so no more. */
 void tni_storage_end_unfinished(void);

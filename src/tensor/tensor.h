@@ -25,7 +25,7 @@ struct tni_storage {
     uint8_t outside;          /* TN_STRATEGY_* of memory from outside of any domain; else 0 */
     bool is_described;        /* the block's desc states the tensor behind this storage */
     _Atomic bool is_touched;  /* tni_storage_has_work() */
-    _Atomic bool is_pinned;   /* registered with a driver: pin.c */
+    _Atomic bool is_pinned;   /* registered with a driver: registered.c */
     _Atomic uint32_t exports; /* how many DLPack exports point into the memory */
     _Atomic int32_t mover;    /* pid of the process whose thread shares the storage now; or 0 */
     struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */

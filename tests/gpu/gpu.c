@@ -16,8 +16,7 @@ const tn_device gpu_0 = {TN_DEVICE_CUDA, 0}, gpu_cpu = {TN_DEVICE_CPU, 0};
 static char universe[256];
 static int device_count;
 
-/* The bell keeps a socket for the process: it is there before the harness counts descriptors.
- */
+/* The bell keeps a socket, which is there before the harness counts descriptors. */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 bool gpu_is_real(void) { return getenv("TENON_TEST_REAL_GPU") != NULL; }
@@ -131,13 +130,19 @@ uint64_t gpu_used(void) { return gpu_is_real() ? 0 : gpu_fake.mem_used(0); }
 
 static void await_used(tn_domain *domain, int device, uint64_t bytes)
 {
-    uint64_t until_ns = tnt_until_ns(10000), used;
+    enum { LONG_MS = 5000, MOST_MS = 30000 };
+    uint64_t begun_ns = tni_os_now_ns(), used;
     for (uint32_t tries = 0; !gpu_is_real(); tries++) {
         if (domain != NULL)
             TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-        if ((used = gpu_fake.mem_used(device)) == bytes)
+        uint64_t waited_ms = (tni_os_now_ns() - begun_ns) / 1000000;
+        if ((used = gpu_fake.mem_used(device)) == bytes) {
+            if (waited_ms >= LONG_MS)
+                tnt_note("memory of device %d was free after %llu ms", device,
+                         (unsigned long long)waited_ms);
             return;
-        if (tni_os_now_ns() >= until_ns)
+        }
+        if (waited_ms >= MOST_MS)
             fail_msg("%llu bytes of device %d are in use, not %llu", (unsigned long long)used,
                      device, (unsigned long long)bytes);
         tni_os_back_off(tries);

@@ -369,8 +369,7 @@ static bool comes_through(tnt_child_fn *run, unsigned nth)
     return false;
 }
 
-/* A producer, and after it a consumer in a process of its own, one of them killed at a point.
- */
+/* A producer, and then a consumer in another process, one of them killed at a point. */
 static void kill_at(const char *point, tnt_child_fn *killed)
 {
     begin(NULL);

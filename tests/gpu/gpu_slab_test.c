@@ -405,8 +405,7 @@ static int trim(void *unused)
     return 0;
 }
 
-/* Another process, which perhaps dies before it tells the others, ends a slab that one has
- * mapped. */
+/* Another process ends a slab that one has mapped, and may die before it tells the others. */
 static void end_a_mapped_slab(bool dies)
 {
     begin();

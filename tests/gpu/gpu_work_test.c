@@ -96,8 +96,10 @@ static int move(void *unused)
     return 0;
 }
 
-/* The other process gives memory away, and this one writes it. The fake finds a race if a
- * kernel of the other one may still write. */
+/*
+ * The other process gives memory away, and this one writes it. The fake finds a race if a
+ * kernel of the other one may still write.
+ */
 static void take_after(tnt_child_fn *giver)
 {
     gpu_need_fake();
@@ -428,8 +430,7 @@ TN_TEST(a_copy_between_devices_comes_after_the_work_of_the_source)
     end();
 }
 
-/* ---- failing calls of the driver ------------------------------------------------------------
- */
+/* ---- failing calls ----------------------------------------------------------------------- */
 
 /* Each operation in turn, on memory of its own. @return the first failure */
 static int try_all(void)

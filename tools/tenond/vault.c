@@ -33,6 +33,7 @@
 #define START_LEAST_NS (100 * MS_NS)  /* so that a survivor may start tenond first */
 #define START_MOST_NS  (10000 * MS_NS)
 #define DEAF_NS        (100 * MS_NS) /* pause after no descriptor was left for a caller */
+#define LOOK_NS        (500 * MS_NS) /* how soon a vault sees that its socket lost its name */
 enum { ROOM_LEAST = 256, CALLERS = 32 };
 
 struct entry {
@@ -343,7 +344,7 @@ static struct caller *await_client(struct vault *v, uint64_t end_ns)
             return caller;
         uint64_t now_ns = tni_os_now_ns();
         bool is_over = (v->count == 0 && !has_callers(v)) || now_ns >= end_ns;
-        int which = attend(v, is_over ? 0 : start_ns);
+        int which = attend(v, is_over ? 0 : TNI_MIN(start_ns, now_ns + LOOK_NS));
         if (which == 1)
             continue;
         if (is_over || which != TN_ERR_TIMED_OUT)
