@@ -49,6 +49,7 @@ struct tni_cuda {
     int32_t version;
     int32_t device_count;
     struct tni_cuda_device *devices; /* [device_count]; never freed once there are some */
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a list of parameters has its own */
 #define TNI_CUDA_MEMBER(group, name, symbol, version, parameters) CUresult(*name) parameters;
     TNI_CUDA_FUNCTIONS(TNI_CUDA_MEMBER)
 #undef TNI_CUDA_MEMBER

@@ -111,11 +111,13 @@ int tni_slab_map(struct tn_domain *d, tni_block block, struct tni_mapping **ret_
     tni_block first = tni_block_leader(&s->geometry, block), slab = tni_slab_of(s, block);
     uint64_t end = (uint64_t)(block.id - first.id + 1) * tni_block_bytes(&s->geometry, block);
     tni_backing_sweep_slabs(d);
-    if (slab.id == 0)
-        return tni_fail(TN_ERR_CORRUPT,
-                        "the domain is damaged: block %08x is memory of a device, but no "
-                        "slab of the device is recorded for it",
-                        block.id);
+    if (slab.id == 0) {
+        tni_fail(TN_ERR_CORRUPT,
+                 "the domain is damaged: block %08x is memory of a device, but no slab of the "
+                 "device is recorded for it",
+                 block.id);
+        return TN_ERR_CORRUPT;
+    }
     int status = tni_backing_map(d, slab, tni_ref_generation(d, slab), ret_mapping);
     if (status == 0 && (!(*ret_mapping)->is_slab || end > (*ret_mapping)->data_bytes)) {
         tni_backing_unmap(d, *ret_mapping);
