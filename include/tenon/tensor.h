@@ -117,6 +117,8 @@ typedef struct tn_tensor_options {
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_FORKED       no seat
  *         TN_ERR_DEVICE       of a device: its driver failed
+ *         TN_ERR_MANAGER      of a device: tenond, from which other processes get its memory,
+ *                             does not answer
  *         TN_ERR_DENIED       of memory outside of the arena: setuid() took this process away
  *                             from the domain's user; the folder of files is not writable
  *         TN_ERR_NOT_FOUND    of FILE_SYSTEM: there is no such folder; there is no such device

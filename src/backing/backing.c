@@ -162,6 +162,18 @@ static int build(struct tn_domain *d, tni_block block, const struct tni_backing_
     return status;
 }
 
+/* Other processes find a memfd in this process, but memory of a device only in tenond. */
+static int fail_undeposited(tni_block block)
+{
+    char why[200];
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    return tni_fail(
+        TN_ERR_MANAGER,
+        "memory of a device was not made for block %08x, because tenond, from which "
+        "other processes get it, did not take its descriptor: %s",
+        block.id, why);
+}
+
 /*
  * Give tenond a copy of the descriptor, and enter the mapping in the table. Consumes the
  * descriptor. pre: this thread has the lock of mappings
@@ -173,8 +185,11 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
         int status = tni_backing_part(d)->depot->put(d, block, m->generation, fd);
         is_deposited = status == 0;
         TNI_KILL_POINT("backing_deposited");
+        bool is_on_device = tni_mapping_is_on_device(m);
+        if (!is_deposited && is_on_device && status != TN_ERR_FULL)
+            status = fail_undeposited(block);
         /* After other errors, tni_backing_deposit_again() tries again with a later tenond. */
-        if (status == TN_ERR_FULL) {
+        if (status == TN_ERR_FULL || (!is_deposited && is_on_device)) {
             tni_os_close(fd);
             return status;
         }

@@ -28,7 +28,8 @@ struct tni_depot {
     int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
     /**
      * Get a descriptor. TN_ERR_NOT_FOUND: tenond has none, or no tenond listens.
-     * TN_ERR_MANAGER: tenond did not answer. TN_ERR_SYSTEM: this process cannot open another
+     * TN_ERR_MANAGER: tenond did not answer. TN_ERR_TIMED_OUT: it has not got all descriptors
+     * from its vault yet; ask again. TN_ERR_SYSTEM: this process cannot open another
      * descriptor.
      */
     int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);

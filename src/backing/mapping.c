@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PATIENCE_NS UINT64_C(1000000000)
+
 int tni_backing_translate_status(int status)
 {
     return status == TN_ERR_SYSTEM && !tni_os_has_descriptor_left() ? TN_ERR_FULL : status;
@@ -100,9 +102,27 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
 
 static int fail_manager(tni_block block, const char *why)
 {
-    return tni_fail(TN_ERR_MANAGER,
-                    "only tenond can have the descriptor of block %08x, and did not answer: %s",
-                    block.id, why);
+    return tni_fail(
+        TN_ERR_MANAGER,
+        "only tenond can have the descriptor of block %08x, and did not give it: %s", block.id,
+        why);
+}
+
+/*
+ * Get a descriptor from tenond. One that has just begun may need a moment to get what the vault
+ * of the tenond before it has.
+ */
+static int get_patiently(struct tn_domain *d, const struct storage_id *id, int *ret_fd)
+{
+    uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_NS;
+    int status;
+    for (uint32_t tries = 0;; tries++) {
+        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, ret_fd);
+        if (status != TN_ERR_TIMED_OUT || tni_os_now_ns() >= deadline_ns)
+            break;
+        tni_os_back_off(tries);
+    }
+    return status == TN_ERR_TIMED_OUT ? TN_ERR_MANAGER : status;
 }
 
 /*
@@ -117,7 +137,7 @@ static int search_memory(struct tn_domain *d, const struct storage_id *id,
     if (tni_backing_part(d)->depot != NULL)
         status = tni_backing_part(d)->depot->get(d, id->block, id->generation, &ret_found->fd);
     ret_found->is_deposited = status == 0;
-    if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER)
+    if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER && status != TN_ERR_TIMED_OUT)
         return status;
     char why[160]; /* the error detail: the search replaces it */
     snprintf(why, sizeof why, "%s", tn_error_detail());
@@ -125,6 +145,11 @@ static int search_memory(struct tn_domain *d, const struct storage_id *id,
     if (found == 1) {
         ret_found->fd = search.fd;
         return 0;
+    }
+    if (found == 0 && status == TN_ERR_TIMED_OUT) {
+        status = get_patiently(d, id, &ret_found->fd);
+        ret_found->is_deposited = status == 0;
+        snprintf(why, sizeof why, "%s", tn_error_detail());
     }
     if (found == 0 && status == TN_ERR_MANAGER)
         return fail_manager(id->block, why);
@@ -159,13 +184,10 @@ static int find_deposited(struct tn_domain *d, const struct storage_id *id, int 
         return tni_fail(TN_ERR_UNSUPPORTED,
                         "memory of devices crosses between processes through tenond, and the "
                         "domain has none");
-    int status = depot->get(d, id->block, id->generation, ret_fd);
+    int status = get_patiently(d, id, ret_fd);
     /* No tenond ran, or one has just ended or begun: one that runs has what its vault kept. */
-    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER) {
-        status = depot->start(d);
-        if (status == 0)
-            status = depot->get(d, id->block, id->generation, ret_fd);
-    }
+    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER)
+        status = depot->start(d) == 0 ? get_patiently(d, id, ret_fd) : TN_ERR_MANAGER;
     if (status == TN_ERR_MANAGER) {
         char why[160];
         snprintf(why, sizeof why, "%s", tn_error_detail());

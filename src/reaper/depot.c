@@ -230,6 +230,10 @@ static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *r
 {
     struct tni_reply reply;
     int status = ask(d, &(struct place){block, generation}, -1, &reply, ret_fd);
+    if (status == 0 && reply.status == TN_ERR_TIMED_OUT)
+        return tni_fail(TN_ERR_TIMED_OUT,
+                        "tenond (process %d) has not got all descriptors from its vault yet",
+                        reply.pid);
     if (status == 0 && reply.status != 0)
         return tni_fail(TN_ERR_NOT_FOUND, "tenond (process %d) has no descriptor of block %08x",
                         reply.pid, block.id);

@@ -344,9 +344,10 @@ bool __wrap_screen_wait(uint64_t duration_ns)
 int __wrap_tni_os_runtime_prepare(void);
 int __wrap_tni_os_runtime_prepare(void) { return tni_fail(TN_ERR_DENIED, "not here"); }
 
-int __wrap_vault_run(int listen_fd);
-int __wrap_vault_run(int listen_fd)
+int __wrap_vault_run(int listen_fd, uint64_t file);
+int __wrap_vault_run(int listen_fd, uint64_t file)
 {
+    (void)file;
     tni_os_close(listen_fd); /* as the vault does when it ends */
     return 0;
 }

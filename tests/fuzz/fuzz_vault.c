@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
             say(&in, clients[i]);
         shutdown(clients[i], SHUT_WR);
     }
-    FUZZ_CHECK(vault_run(listen_fd) == 0);
+    FUZZ_CHECK(vault_run(listen_fd, tni_os_file_number(TNI_VAULT_SOCKET)) == 0);
     for (int i = 0; i < CLIENTS; i++)
         close(clients[i]);
     close(listen_fd);

@@ -150,6 +150,8 @@ static int fetch(struct tenond *t, struct exchange *e)
     int status =
         tenond_fetch(d, (tni_block){request->block}, request->generation, &e->found_fds[0]);
     e->found_count = status == 0;
+    if (status == TN_ERR_NOT_FOUND && tenond_recall_is_unheard(t))
+        return TN_ERR_TIMED_OUT; /* the process asks again */
     return status;
 }
 

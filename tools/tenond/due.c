@@ -106,8 +106,10 @@ uint64_t tenond_domains_due(struct tenond *t, uint64_t now_ns)
             tenond_note_members(d);
         }
         bool is_over = d->empty_ns != 0 && now_ns >= d->empty_ns + LINGER_NS;
-        if (!tenond_makes_sense(d) || (is_over && tenond_give_up(t, d)))
+        if (!tenond_makes_sense(d) || (is_over && tenond_give_up(t, d))) {
             tenond_drop(t, d);
+            tenond_mirror_left(t);
+        }
     }
     return next_ns;
 }

@@ -28,6 +28,7 @@ struct options {
     bool is_foreground;
     bool is_verbose;
     bool is_vault;
+    uint64_t vault_file; /* the number of the vault's socket */
 };
 
 static const struct argp_option option_table[] = {
@@ -37,7 +38,8 @@ static const struct argp_option option_table[] = {
     {NULL, '?', NULL, OPTION_ALIAS, NULL, 0},
     {"usage", OPTION_USAGE, NULL, 0, "Print the options in short", -1},
     {"version", 'V', NULL, 0, "Print the version", -1},
-    {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* tenond starts its vault with it */
+    /* tenond starts its vault with it */
+    {"vault", OPTION_VAULT, "NUMBER", OPTION_HIDDEN, NULL, 0},
     {0},
 };
 
@@ -57,6 +59,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case OPTION_VAULT:
         options->is_vault = true;
+        options->vault_file = strtoull(argument, NULL, 10);
         return 0;
     case OPTION_USAGE:
         argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
@@ -114,13 +117,13 @@ static int fail(const char *what)
 }
 
 /* tenond started the vault with its socket as standard input. */
-static int run_vault(void)
+static int run_vault(uint64_t file)
 {
     int listen_fd;
     if (tni_os_duplicate(STDIN_FILENO, &listen_fd) != 0)
         return fail("no vault");
     dup2(STDOUT_FILENO, STDIN_FILENO); /* /dev/null */
-    return vault_run(listen_fd) != 0 ? fail("no vault") : 0;
+    return vault_run(listen_fd, file) != 0 ? fail("no vault") : 0;
 }
 
 int main(int argc, char **argv)
@@ -136,7 +139,7 @@ int main(int argc, char **argv)
     if (options.is_foreground)
         tni_os_log_to_stderr(options.is_verbose ? TNI_LOG_DEBUG : TNI_LOG_INFO);
     if (options.is_vault)
-        return run_vault();
+        return run_vault(options.vault_file);
     if (tni_os_runtime_prepare() != 0)
         return fail("no runtime folder");
     /* Wait a moment: another tenond may be about to end. */

@@ -10,12 +10,15 @@
  *     descriptors.
  * I3  While a vault may have entries that we have not, no other vault takes its place,
  *     and we tell it nothing before it has sent all. recall.c takes these entries over.
+ *     A process may join a domain at the moment in which we leave it. Then its entries are
+ *     such entries: the domain may come back to us, or end without us.
  * I4  A vault that was given up may still run, with entries that we have dropped since.
  *     It ends when its socket loses its name: to the next vault or, if nothing is left to
  *     keep, at once.
  * Death: the vault has every deposit that was acknowledged, and perhaps some that are
  * over. Our successor checks each of them.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +28,7 @@
 #define SEND_NS    (250 * MS_NS)  /* a depositor waits for its answer for a second */
 #define RESTART_NS (1000 * MS_NS) /* between two starts of a vault */
 #define TROUBLE_NS (10000 * MS_NS)
+#define LEFT_NS    (1000 * MS_NS) /* before we look at the entries of a domain that we left */
 
 static struct vault_packet packet_of(const struct tenond_domain *d, uint32_t verb,
                                      const struct tenond_deposit *deposit)
@@ -103,15 +107,19 @@ void tenond_mirror_give_up(struct tenond *t, uint64_t start_ns)
 
 /*
  * The new process inherits the socket that we are connected to already. What we send before it
- * runs waits in that socket. If the process never runs, the connection ends.
+ * runs waits in that socket. If the process never runs, the connection ends. It is told the
+ * number of its socket's file, because another file may have the name when it runs.
  */
 static int start_vault(struct tenond *t)
 {
-    static const char *const argv[] = {"tenond", "--vault", NULL};
+    char option[sizeof "--vault=" + 20];
+    const char *const argv[] = {"tenond", option, NULL};
     int listen_fd = -1, fd = -1;
     int status = tni_os_listen(TNI_VAULT_SOCKET, &listen_fd);
     if (status == 0)
         status = tni_os_connect(TNI_VAULT_SOCKET, &fd);
+    snprintf(option, sizeof option, "--vault=%llu",
+             (unsigned long long)tni_os_file_number(TNI_VAULT_SOCKET));
     TNI_KILL_POINT("tenond_vault_named");
     if (status == 0)
         status = tni_os_start_detached_on("/proc/self/exe", argv, listen_fd);
@@ -176,6 +184,14 @@ void tenond_mirror_leave(struct tenond *t, struct tenond_deposit *deposit)
 {
     t->mirror.serves_successor |= deposit->is_mirrored;
     tenond_mirror_note(t, deposit, false);
+}
+
+void tenond_mirror_left(struct tenond *t)
+{
+    if (!t->mirror.serves_successor || t->mirror.has_more)
+        return;
+    t->mirror.has_more = true;
+    t->mirror.ask_ns = tni_os_now_ns() + LEFT_NS;
 }
 
 void tenond_mirror_adopted(struct tenond *t) { t->mirror.ask_ns = 0; }

@@ -177,7 +177,8 @@ static int ask_for_all(struct tenond *t, uint64_t patience_ns)
     int status = is_new ? tni_os_connect(TNI_VAULT_SOCKET, &fd) : 0;
     if (status != 0)
         return status;
-    t->mirror.is_recalling = t->mirror.has_more = t->mirror.serves_successor = true;
+    t->mirror.is_recalling = t->mirror.is_unheard = true;
+    t->mirror.has_more = t->mirror.serves_successor = true;
     t->mirror.more_count = 0;
     t->mirror.asked_ns = tni_os_now_ns();
     t->mirror.ask_ns = TNI_FOREVER;
@@ -197,6 +198,7 @@ static void finish(struct tenond *t)
     uint64_t now_ns = tni_os_now_ns();
     uint64_t pause_ns = tni_pause_ns(now_ns - t->mirror.asked_ns, ASK_PAUSE, ASK_NS);
     tenond_mirror_end_recall(t);
+    t->mirror.is_unheard = false;
     t->mirror.has_more = t->mirror.serves_successor = t->mirror.more_count > 0;
     if (t->mirror.ask_ns != 0) /* 0: a domain was adopted meanwhile */
         t->mirror.ask_ns = now_ns + pause_ns;
@@ -212,6 +214,7 @@ static void break_off(struct tenond *t, int status)
     if (t->mirror.fd >= 0)
         tenond_mirror_give_up(t, 0);
     t->mirror.has_more = t->mirror.serves_successor = status != TN_ERR_NOT_FOUND;
+    t->mirror.is_unheard = t->mirror.has_more;
     t->mirror.ask_ns = tni_os_now_ns() + ASK_NS;
     if (t->mirror.has_more)
         tni_log(TNI_LOG_WARNING, "descriptors cannot be taken over from the vault: %s",
@@ -253,6 +256,8 @@ void tenond_recall_anew(struct tenond *t)
 }
 
 void tenond_recall_catch_up(struct tenond *t) { ask_again(t, tni_os_now_ns(), FIRST_NS); }
+
+bool tenond_recall_is_unheard(const struct tenond *t) { return t->mirror.is_unheard; }
 
 /* ---- in the loop ------------------------------------------------------------------------- */
 

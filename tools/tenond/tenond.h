@@ -80,6 +80,7 @@ struct tenond_mirror {
     bool serves_successor; /* the vault has, or may have, descriptors for our successor */
     bool is_given_up;      /* a vault that we disconnected from may still run */
     bool is_recalling;     /* we asked for all entries, and the last has not come yet */
+    bool is_unheard;       /* no recall has ended since the vault may have had such entries */
     bool has_more;         /* the vault has, or may have, entries that we have not */
     uint32_t more_count;   /* of the last answer: entries that we could not take */
     uint64_t asked_ns;     /* when we asked last */
@@ -180,6 +181,8 @@ void tenond_recall(struct tenond *tenond);
 void tenond_recall_anew(struct tenond *tenond);
 /** Recall if a domain was added since the last recall. */
 void tenond_recall_catch_up(struct tenond *tenond);
+/** Whether the vault may have the descriptor of any block, because it has not told all. */
+bool tenond_recall_is_unheard(const struct tenond *tenond);
 /** The connection to the vault is readable: the vault answers, or has ended. */
 void tenond_recall_ready(struct tenond *tenond);
 /** Give the vault deposits that it lacks, and ask it again. @return the next time */
@@ -273,6 +276,8 @@ void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domai
                         struct tenond_deposit *deposit);
 /** Forget a deposit that the vault keeps for our successor. */
 void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
+/** A domain was left, perhaps with entries in the vault: look at them later. */
+void tenond_mirror_left(struct tenond *tenond);
 /** Note whether the vault has a duplicate of a deposit. */
 void tenond_mirror_note(struct tenond *tenond, struct tenond_deposit *deposit,
                         bool is_mirrored);

@@ -357,12 +357,10 @@ static struct caller *await_client(struct vault *v, uint64_t end_ns)
     return NULL;
 }
 
-int vault_run(int listen_fd)
+int vault_run(int listen_fd, uint64_t file)
 {
-    struct vault v = {.listen_fd = listen_fd,
-                      .client_fd = -1,
-                      .file = tni_os_file_number(TNI_VAULT_SOCKET),
-                      .pause_ns = START_LEAST_NS};
+    struct vault v = {
+        .listen_fd = listen_fd, .client_fd = -1, .file = file, .pause_ns = START_LEAST_NS};
     if (tni_os_socket_number(listen_fd) == 0)
         return tni_fail(TN_ERR_INVALID, "only tenond can start a vault");
     uint64_t end_ns = tni_os_now_ns() + LIFE_NS;

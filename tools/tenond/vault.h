@@ -22,7 +22,11 @@ struct vault_packet {
     uint32_t generation;
 };
 
-/** Be the vault, as long as there are descriptors to keep. @return 0, or an error */
-int vault_run(int listen_fd);
+/**
+ * Be the vault, as long as there are descriptors to keep.
+ * @param file  the number of the file that listen_fd has a name by
+ * @return 0, or an error
+ */
+int vault_run(int listen_fd, uint64_t file);
 
 #endif
