@@ -105,7 +105,7 @@ TN_TEST(a_tensor_is_not_made_while_tenond_is_silent)
 }
 
 /* The next tenond listens before the vault, which is stopped, has told it what it keeps. */
-TN_TEST(a_tenond_that_waits_for_its_vault_does_not_say_that_nobody_has_it)
+TN_TEST(a_tenond_that_waits_for_its_vault_gives_no_wrong_answer)
 {
     begin();
     tnt_wait_ok(tnt_fork(produce, NULL));
