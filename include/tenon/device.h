@@ -47,6 +47,11 @@ typedef struct tn_device_info {
     uint8_t uuid[16];       /* zeros: the CPU */
     char uuid_text[48];     /* "GPU-" or "MIG-" and the UUID in lower case; "": the CPU */
     char name[64];          /* of the model, cut if it is longer */
+    char pci[16];           /* its address on the PCI bus, as in "0000:3b:00.0"; "": the CPU, or
+                               the driver does not know it */
+    int32_t numa_node; /* of the host's memory, the node nearest to it, as the kernel numbers
+                          nodes; -1: the CPU, or the kernel does not know it */
+    uint32_t reserved;
 } tn_device_info;
 
 /**

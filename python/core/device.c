@@ -183,7 +183,7 @@ static PyObject *text_of(const char *text)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-/* (name, model, uuid, memory_bytes, driver_version, shares); NULL: raised */
+/* (name, model, uuid, memory_bytes, driver_version, shares, pci, numa_node); NULL: raised */
 static PyObject *describe_device(tn_device device)
 {
     tn_device_info info = {.struct_size = sizeof info};
@@ -191,10 +191,11 @@ static PyObject *describe_device(tn_device device)
     TNP_UNLOCKED(status, tn_device_get_info(device, &info));
     if (status != 0)
         return tnp_raise(status);
-    return Py_BuildValue("(NNNKiN)", tnp_device_name(device), text_of(info.name),
+    return Py_BuildValue("(NNNKiNNi)", tnp_device_name(device), text_of(info.name),
                          text_of(info.uuid_text), (unsigned long long)info.memory_bytes,
                          (int)info.driver_version,
-                         PyBool_FromLong((info.flags & TN_DEVICE_SHARES) != 0));
+                         PyBool_FromLong((info.flags & TN_DEVICE_SHARES) != 0),
+                         text_of(info.pci), (int)info.numa_node);
 }
 
 static PyObject *devices(PyObject *module, PyObject *unused)

@@ -15,6 +15,8 @@ class Device(NamedTuple):
     memory_bytes: int
     driver_version: int  # 13000 is CUDA 13.0
     shares: bool  # whether processes can share its memory
+    pci: str  # its address on the PCI bus, as in "0000:3b:00.0"; "" if it is not known
+    numa_node: int  # the node of the host's memory that is nearest to it; -1 if it is not known
 
 
 def devices() -> List[Device]:

@@ -129,18 +129,28 @@ int tni_cuda_count(const struct tni_memory_kind *kind)
 }
 
 /* The driver is asked for each of these; one that it does not know is 0. */
-enum { SHARES, SHARES_BY_FD, INTEGRATED, COMPUTE_MODE, ATTRIBUTES };
+enum {
+    SHARES,
+    SHARES_BY_FD,
+    INTEGRATED,
+    COMPUTE_MODE,
+    PCI_DOMAIN,
+    PCI_BUS,
+    PCI_DEVICE,
+    ATTRIBUTES
+};
 static const CUdevice_attribute attributes[ATTRIBUTES] = {
     [SHARES] = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     [SHARES_BY_FD] = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
     [INTEGRATED] = CU_DEVICE_ATTRIBUTE_INTEGRATED,
     [COMPUTE_MODE] = CU_DEVICE_ATTRIBUTE_COMPUTE_MODE,
+    [PCI_DOMAIN] = CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+    [PCI_BUS] = CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+    [PCI_DEVICE] = CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
 };
 
-static int read_flags(const struct tni_cuda *cuda, CUdevice device, uint32_t *ret_flags)
+static int read_attributes(const struct tni_cuda *cuda, CUdevice device, int values[ATTRIBUTES])
 {
-    int values[ATTRIBUTES];
-    uint32_t flags = 0;
     for (int i = 0; i < ATTRIBUTES; i++) {
         CUresult result = cuda->cuDeviceGetAttribute(&values[i], attributes[i], device);
         if (result == CUDA_ERROR_INVALID_VALUE)
@@ -148,6 +158,21 @@ static int read_flags(const struct tni_cuda *cuda, CUdevice device, uint32_t *re
         else if (result != 0)
             return tni_cuda_check(cuda, result, "cuDeviceGetAttribute");
     }
+    return 0;
+}
+
+/* A card's first function is 0. The bus of a device that is not on one is 0, a bridge's. */
+static void write_pci(const int values[ATTRIBUTES], char text[16])
+{
+    if (values[PCI_BUS] != 0)
+        snprintf(text, 16, "%04x:%02x:%02x.0", (unsigned)values[PCI_DOMAIN] & 0xffff,
+                 (unsigned)values[PCI_BUS] & 0xff, (unsigned)values[PCI_DEVICE] & 0xff);
+}
+
+static uint32_t read_flags(const struct tni_cuda *cuda, CUdevice device,
+                           const int values[ATTRIBUTES])
+{
+    uint32_t flags = 0;
     if ((cuda->missing >> TNI_CUDA_vmm & 1) == 0 && values[SHARES] != 0 &&
         values[SHARES_BY_FD] != 0)
         flags |= TN_DEVICE_SHARES;
@@ -159,8 +184,7 @@ static int read_flags(const struct tni_cuda *cuda, CUdevice device, uint32_t *re
         flags |= TN_DEVICE_INTEGRATED;
     if (values[COMPUTE_MODE] == CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
         flags |= TN_DEVICE_EXCLUSIVE;
-    *ret_flags = flags;
-    return 0;
+    return flags;
 }
 
 /* pre: the lock */
@@ -169,6 +193,7 @@ static int ask(const struct tni_memory_kind *kind, int32_t id, tn_device_info *r
     const struct tni_cuda *cuda = kind->driver;
     tn_device_info info = {.device = {kind->type, id}, .driver_version = cuda->version};
     CUdevice device = cuda->devices[id].number;
+    int values[ATTRIBUTES];
     size_t bytes = 0;
     int status = tni_cuda_check(
         cuda, cuda->cuDeviceGetName(info.name, sizeof info.name, device), "cuDeviceGetName");
@@ -180,9 +205,11 @@ static int ask(const struct tni_memory_kind *kind, int32_t id, tn_device_info *r
             tni_cuda_check(cuda, cuda->cuDeviceGetUuid((CUuuid *)(void *)info.uuid, device),
                            "cuDeviceGetUuid");
     if (status == 0)
-        status = read_flags(cuda, device, &info.flags);
+        status = read_attributes(cuda, device, values);
     if (status != 0)
         return status;
+    info.flags = read_flags(cuda, device, values);
+    write_pci(values, info.pci);
     info.name[sizeof info.name - 1] = '\0';
     info.memory_bytes = bytes;
     *ret_info = info;

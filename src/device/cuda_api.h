@@ -60,7 +60,10 @@ typedef struct {
 #define TNI_CUDA_VALUES(V)                                                                     \
     V(CU_DEVICE_ATTRIBUTE_INTEGRATED, 18)                                                      \
     V(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 20)                                                    \
+    V(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 33)                                                      \
+    V(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 34)                                                   \
     V(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 41)                                              \
+    V(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 50)                                                   \
     V(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                            \
     V(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                    \
     V(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 122)                                  \

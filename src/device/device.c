@@ -161,10 +161,13 @@ static int describe(tn_device device, tn_device_info *ret_info)
     int status = tni_device_check(device);
     if (status == 0)
         status = kind->describe(kind, device.id, ret_info);
-    if (status == 0 && device.type != TN_DEVICE_CPU)
+    if (status != 0)
+        return status;
+    ret_info->numa_node = ret_info->pci[0] != '\0' ? tni_os_pci_node(ret_info->pci) : -1;
+    if (device.type != TN_DEVICE_CPU)
         tni_device_write_uuid(ret_info->uuid, (ret_info->flags & TN_DEVICE_IS_PART) != 0,
                               ret_info->uuid_text);
-    return status;
+    return 0;
 }
 
 int tn_device_get_info(tn_device device, tn_device_info *ret_info)

@@ -308,6 +308,18 @@ void tni_os_huge_page_policy(char *text, size_t size_bytes)
     text[len] = '\0';
 }
 
+/* Source: Documentation/ABI/testing/sysfs-bus-pci of Linux. -1 stands in the file, too. */
+int32_t tni_os_pci_node(const char *address)
+{
+    const char *sys = tni_os_environment("TENON_SYS_DIR");
+    char path[TNI_LINUX_PATH_BYTES], text[32];
+    int len = snprintf(path, sizeof path, "%s/bus/pci/devices/%s/numa_node",
+                       sys != NULL ? sys : "/sys", address);
+    if (len >= (int)sizeof path || tni_linux_read_text(path, text, sizeof text) <= 0)
+        return -1;
+    return TNI_MAX((int32_t)strtol(text, NULL, 10), -1);
+}
+
 /* Descriptors. */
 
 uint64_t tni_linux_descriptor_limit(void)

@@ -114,6 +114,12 @@ bool tni_os_has_uid(void);
 uint32_t tni_os_cpu_count(void);
 /** The system's policy for huge pages of shared memory, such as "advise"; "" if not known. */
 void tni_os_huge_page_policy(char *text, size_t size_bytes);
+/**
+ * The node of memory that is nearest to a device of the PCI bus; -1: not known. For tests and
+ * containers, $TENON_SYS_DIR is read instead of /sys.
+ * @param address  as in "0000:3b:00.0"
+ */
+int32_t tni_os_pci_node(const char *address);
 
 /* ---- libraries that are loaded at run time ----------------------------------------------- */
 

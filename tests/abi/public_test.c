@@ -454,7 +454,7 @@ TN_TEST(tn_device_entry_stays_as_it_is)
 
 TN_TEST(tn_device_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_device_info), 160);
+    assert_int_equal(sizeof(tn_device_info), 184);
     PIN(tn_device_info, struct_size, 0);
     PIN(tn_device_info, device, 8);
     PIN(tn_device_info, flags, 16);
@@ -463,6 +463,8 @@ TN_TEST(tn_device_info_stays_as_it_is)
     PIN(tn_device_info, uuid, 32);
     PIN(tn_device_info, uuid_text, 48);
     PIN(tn_device_info, name, 96);
+    PIN(tn_device_info, pci, 160);
+    PIN(tn_device_info, numa_node, 176);
     assert_int_equal(sizeof(tn_device), 8);
     PIN(tn_device, type, 0);
     PIN(tn_device, id, 4);

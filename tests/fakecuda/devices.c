@@ -152,9 +152,14 @@ CUresult cuDeviceGet(CUdevice *ret_device, int ordinal)
 static bool has(uint32_t group) { return !(universe->options.without & group); }
 
 /* @return the value, or -1 for an attribute that this driver does not know */
-static int attribute_of(CUdevice_attribute attribute)
+static int attribute_of(CUdevice_attribute attribute, int device)
 {
     switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+        return 0;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+        return device + 1;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
         return (int)universe->options.compute_mode;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
@@ -181,7 +186,7 @@ static CUresult get_attribute(int *ret_value, CUdevice_attribute attribute, CUde
         return CUDA_ERROR_INVALID_VALUE;
     if (device_of(ordinal) < 0)
         return CUDA_ERROR_INVALID_DEVICE;
-    int value = attribute_of(attribute);
+    int value = attribute_of(attribute, device_of(ordinal));
     if (value < 0)
         return CUDA_ERROR_INVALID_VALUE;
     *ret_value = value;

@@ -108,6 +108,35 @@ TN_TEST(numbers_are_of_the_process_and_uuids_are_not)
     gpu_end();
 }
 
+static void write_node(const char *address, const char *node)
+{
+    char path[256];
+    snprintf(path, sizeof path, "mkdir -p '%s/bus/pci/devices/%s'", tnt_folder(), address);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/bus/pci/devices/%s/numa_node", tnt_folder(), address);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fprintf(file, "%s\n", node);
+    assert_int_equal(fclose(file), 0);
+}
+
+TN_TEST(a_device_says_which_memory_of_the_host_is_near)
+{
+    gpu_need_fake();
+    gpu_begin(&(struct fake_options){.device_count = 4});
+    setenv("TENON_SYS_DIR", tnt_folder(), 1);
+    write_node("0000:01:00.0", "0");
+    write_node("0000:02:00.0", "1");
+    write_node("0000:03:00.0", "-1");
+    assert_string_equal(info_of((tn_device){TN_DEVICE_CUDA, 1}).pci, "0000:02:00.0");
+    static const int32_t nodes[] = {0, 1, -1, -1};
+    for (int32_t id = 0; id < 4; id++)
+        assert_int_equal(info_of((tn_device){TN_DEVICE_CUDA, id}).numa_node, nodes[id]);
+    assert_string_equal(info_of(gpu_cpu).pci, "");
+    assert_int_equal(info_of(gpu_cpu).numa_node, -1);
+    gpu_end();
+}
+
 TN_TEST(free_memory_of_a_device_needs_no_context_to_stay)
 {
     uint64_t free_bytes = 0;

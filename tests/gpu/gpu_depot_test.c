@@ -104,13 +104,24 @@ TN_TEST(a_tensor_is_not_made_while_tenond_is_silent)
     end();
 }
 
+/* tenond has started it, but perhaps it does not run yet. */
+static int32_t await_any_vault(void)
+{
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
+    int32_t vault;
+    while ((vault = find_vault(0)) == 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    return vault;
+}
+
 /* The next tenond listens before the vault, which is stopped, has told it what it keeps. */
 TN_TEST(a_tenond_that_waits_for_its_vault_gives_no_wrong_answer)
 {
     begin();
     tnt_wait_ok(tnt_fork(produce, NULL));
-    int32_t vault = find_vault(0);
-    assert_int_not_equal(vault, 0);
+    int32_t vault = await_any_vault();
     assert_int_equal(kill(vault, SIGSTOP), 0);
     kill_and_await(manager_pid(domain), SIGKILL);
     expect_no_descriptor("from its vault yet");

@@ -135,6 +135,7 @@ def test_devices_are_listed_without_the_cpu(child):
         assert tenon.zeros(3, device=second).device == "cuda:1"
         assert first.model and isinstance(first.model, str)
         assert (first.memory_bytes, first.driver_version, first.shares) == (MEMORY_BYTES, 13000, True)
+        assert (first.pci, first.numa_node) == ("0000:01:00.0", -1)
 
 
 def test_no_driver_means_no_devices_and_says_why(child):

@@ -138,6 +138,9 @@ static json_t *describe_device(const tn_device_info *info)
     cmd_json_set(object, "name", cmd_json_text(info->name));
     cmd_json_set(object, "bytes", cmd_json_count(info->memory_bytes));
     cmd_json_set(object, "driver_version", json_integer(info->driver_version));
+    cmd_json_set(object, "pci", cmd_json_text(info->pci));
+    cmd_json_set(object, "numa_node",
+                 info->numa_node >= 0 ? json_integer(info->numa_node) : json_null());
     cmd_json_set(object, "shares", json_boolean((info->flags & TN_DEVICE_SHARES) != 0));
     return object;
 }

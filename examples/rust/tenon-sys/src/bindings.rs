@@ -99,6 +99,9 @@ pub struct tn_device_info {
     pub uuid: [u8; 16usize],
     pub uuid_text: [::std::os::raw::c_char; 48usize],
     pub name: [::std::os::raw::c_char; 64usize],
+    pub pci: [::std::os::raw::c_char; 16usize],
+    pub numa_node: i32,
+    pub reserved: u32,
 }
 impl Default for tn_device_info {
     fn default() -> Self {
