@@ -30,6 +30,7 @@ TITLES = {
     "process": "child processes that are members",
     "queue": "bounded queues of messages",
     "sched": "tasks that run when their resources are free",
+    "sched_data": "what tasks read and write, and where it is",
     "share": "strategies, write-once arenas, and tensors beyond the domain",
     "status": "errors, the log, and interrupts",
     "sync": "events, semaphores, locks, conditions, barriers",
@@ -37,8 +38,8 @@ TITLES = {
     "version": "versions, and structs of options",
 }
 # In the order in which a reader meets them.
-ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "sched", "handle", "share", "attribute", "device",
-         "status", "deadline", "inspect", "version"]
+ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "sched", "sched_data", "handle", "share", "attribute",
+         "device", "status", "deadline", "inspect", "version"]
 LABEL = re.compile(r"(?:^|(?<=\s))(Threads|Blocks|Fork|Crash): ", re.M)
 
 

@@ -29,36 +29,6 @@ static int load(const tn_task_call *call)
 }
 /* end */
 
-/* show: tn_data_create tn_data_fetch tn_data_close tn_memory_get_info */
-struct image {
-    float pixels[1000];
-};
-
-static int copy_image(void *image, const tn_memory *from, const tn_memory *to)
-{
-    (void)image, (void)from, (void)to; /* here: bring it to a card, or back */
-    return 0;
-}
-
-static void drop_image(void *image, const tn_memory *memory) { (void)image, (void)memory; }
-
-static void use_data(tn_sched *sched, struct image *image)
-{
-    tn_data *data;
-    tn_memory_info info = {.struct_size = sizeof info};
-    must(tn_data_create(sched,
-                        TN_OPTIONS(tn_data_options, .bytes = sizeof *image,
-                                   .flags = TN_DATA_ON_HOST, .copy = copy_image,
-                                   .drop = drop_image, .context = image),
-                        &data));
-    /* Tasks name it: docs/guide/scheduling.md. Then: */
-    must(tn_data_fetch(data, TN_FOREVER));
-    must(tn_memory_get_info(sched, &(tn_memory){.resource = NULL}, &info));
-    printf("%llu bytes of data are on the host\n", (unsigned long long)info.used);
-    data = tn_data_close(data); /* NULL */
-}
-/* end */
-
 /* show: tn_task_end */
 static void on_answer(tn_graph *graph, uint64_t task) /* called in any thread */
 {
@@ -165,10 +135,8 @@ static void end_from_outside(tn_sched *sched)
 
 int main(void)
 {
-    static struct image image;
     tn_sched *sched = make_sched();
     run_graph(sched);
-    use_data(sched, &image);
     end_from_outside(sched);
 
     /* show: tn_sched_get_info */

@@ -1,126 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data of tasks in the memory of cards: a part of docs/guide/scheduling.md. */
+/* The calls of tenon/sched_data.h. */
 #undef NDEBUG
 #include "must.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { CARDS = 2, PIXELS = 1 << 16, BYTES = PIXELS * sizeof(float), IMAGES = 8 };
-
-/* The cards of this example are memory of the host. */
-static void *card_alloc(uint32_t card, size_t bytes) { return (void)card, malloc(bytes); }
-static void card_free(uint32_t card, void *memory) { (void)card, free(memory); }
-static void card_copy(void *to, const void *from) { memcpy(to, from, BYTES); }
-
-/* show: image */
+/* show: tn_data_create tn_data_fetch tn_data_close tn_memory_get_info */
 struct image {
-    tn_data *data;
-    float *host;
-    float *on_card[CARDS]; /* NULL: it has no room there */
+    float pixels[1000];
 };
 
-static float **place(struct image *image, const tn_memory *memory)
+static int copy_image(void *image, const tn_memory *from, const tn_memory *to)
 {
-    return memory->resource == NULL ? &image->host : &image->on_card[memory->slot / 2];
-}
-
-static int copy_image(void *context, const tn_memory *from, const tn_memory *to)
-{
-    float **there = place(context, to);
-    if (*there == NULL)
-        *there = card_alloc(to->slot / 2, BYTES);
-    if (*there == NULL)
-        return TN_TASK_OOM; /* what is idle leaves the card, and the task runs alone */
-    if (from != NULL)
-        card_copy(*there, *place(context, from));
+    (void)image, (void)from, (void)to; /* here: bring it to a card, or back */
     return 0;
 }
 
-static void drop_image(void *context, const tn_memory *memory)
+static void drop_image(void *image, const tn_memory *memory) { (void)image, (void)memory; }
+
+static void use_data(tn_sched *sched, struct image *image)
 {
-    card_free(memory->slot / 2, *place(context, memory));
-    *place(context, memory) = NULL;
+    tn_data *data;
+    tn_memory_info info = {.struct_size = sizeof info};
+    must(tn_data_create(sched,
+                        TN_OPTIONS(tn_data_options, .bytes = sizeof *image,
+                                   .flags = TN_DATA_ON_HOST, .copy = copy_image,
+                                   .drop = drop_image, .context = image),
+                        &data));
+    /* Tasks name it: docs/guide/scheduling.md. Then: */
+    must(tn_data_fetch(data, TN_FOREVER));
+    must(tn_memory_get_info(sched, &(tn_memory){.resource = NULL}, &info));
+    printf("%llu bytes of data are on the host\n", (unsigned long long)info.used);
+    data = tn_data_close(data); /* NULL */
 }
 /* end */
 
-/* show: brighten */
-static int brighten(const tn_task_call *call)
+/* show: tn_data_tensor */
+static int invert(const tn_task_call *call)
 {
-    float *pixels = *place(call->context, call->memory); /* on the card of its slot */
-    for (int i = 0; i < PIXELS; i++)
-        pixels[i] *= 2;
+    tn_data **data = call->context;
+    tn_tensor *image = tn_data_tensor(*data); /* on the card of the task, or on the host */
+    float *pixels = tn_tensor_data(image);    /* of a card: an argument for a kernel */
+    for (int64_t i = 0; i < tn_tensor_count(image); i++)
+        pixels[i] = -pixels[i];
     return TN_TASK_DONE;
 }
 /* end */
 
-static void run(tn_sched *sched, struct image *images, tn_kind *kind)
+static void use_tensor(tn_sched *sched, tn_tensor *tensor)
 {
+    tn_data *data;
+    tn_kind *kind;
     tn_graph *graph;
+    const tn_variant variant = {.run = invert};
+    must(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &kind));
+    must(tn_data_create(sched, TN_OPTIONS(tn_data_options, .tensor = tensor), &data));
     must(tn_graph_create(sched, &graph));
-    for (int i = 0; i < IMAGES; i++) {
-        struct image *image = &images[i];
-        image->host = malloc(BYTES);
-        for (int j = 0; j < PIXELS; j++)
-            image->host[j] = (float)i;
-        /* show: create */
-        must(tn_data_create(sched,
-                            TN_OPTIONS(tn_data_options, .name = "image", .bytes = BYTES,
-                                       .flags = TN_DATA_ON_HOST, .copy = copy_image,
-                                       .drop = drop_image, .context = image),
-                            &image->data));
-        /* end */
-        /* show: task */
-        const tn_task tasks[2] = {{.kind = kind, .context = image},
-                                  {.kind = kind, .context = image}};
-        const tn_access accesses[2] = {{.data = image->data, .mode = TN_READ | TN_WRITE},
-                                       {.data = image->data, .mode = TN_READ | TN_WRITE}};
-        const uint64_t input_ends[2] = {0, 1}, inputs[1] = {TN_TASK_OF_LIST(0)};
-        const uint64_t access_ends[2] = {1, 2};
-        must(tn_graph_add(graph,
-                          TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 2,
-                                     .input_ends = input_ends, .inputs = inputs,
-                                     .access_ends = access_ends, .accesses = accesses),
-                          NULL));
-        /* end */
-    }
+    const tn_task task = {.kind = kind, .context = &data};
+    const tn_access access = {.data = data, .mode = TN_READ | TN_WRITE};
+    const uint64_t access_end = 1;
+    must(tn_graph_add(graph,
+                      TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                 .access_ends = &access_end, .accesses = &access),
+                      NULL));
     must(tn_graph_wait(graph, TN_FOREVER));
-    tn_graph_close(graph);
+    assert(*(const float *)tn_tensor_data(tensor) == -1);
 }
 
 int main(void)
 {
+    static struct image image;
+    tn_domain *domain;
     tn_sched *sched;
-    tn_kind *kind;
-    struct image images[IMAGES] = {{0}};
-    const tn_variant variant = {.run = brighten, .request = "CPU=0 GPU=1"};
-    /* show: sched */
-    /* Two cards with two slots each, and room for three images on each card. */
-    must(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))",
-                                    .memories = "GPU=800000"),
-                         &sched));
-    /* end */
-    must(tn_kind_create(sched,
-                        TN_OPTIONS(tn_kind_options, .name = "brighten", .variants = &variant,
-                                   .variant_count = 1),
-                        &kind));
-    run(sched, images, kind);
-    /* show: info */
-    tn_memory_info info = {.struct_size = sizeof info};
-    must(tn_memory_get_info(sched, &(tn_memory){.resource = "GPU", .slot = 2}, &info));
-    /* the bytes in use on the second card, and how many copies had to leave it */
-    /* end */
-    assert(info.capacity == 800000 && info.used <= info.capacity);
-    for (int i = 0; i < IMAGES; i++) {
-        struct image *image = &images[i];
-        /* show: fetch */
-        must(tn_data_fetch(image->data, TN_FOREVER)); /* image->host is up to date */
-        image->data = tn_data_close(image->data);     /* NULL; the cards have no copy of it */
-        /* end */
-        assert(image->host[0] == (float)(4 * i) && image->on_card[0] == NULL);
-        free(image->host);
-    }
+    tn_tensor *tensor;
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_sched_create(TN_OPTIONS(tn_sched_options, .domain = domain), &sched));
+    use_data(sched, &image);
+    must(tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){1000}, NULL, &tensor));
+    for (int i = 0; i < 1000; i++)
+        ((float *)tn_tensor_data(tensor))[i] = 1;
+    use_tensor(sched, tensor);
     tn_sched_close(sched);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <tenon/deadline.h>
 #include <tenon/domain.h>
 #include <tenon/pool.h>
+#include <tenon/sched_data.h>
 #include <tenon/status.h>
 #include <tenon/version.h>
 
@@ -103,6 +104,13 @@ typedef struct tn_sched_options {
     const char *memories; /* bytes of the memory of each card, as in "GPU=16000000000" */
     const char *links;    /* bytes a second between memories, as in "HOST=24000000000
                              PEER=100000000000"; what is not given is measured */
+    /*
+     * For data with a tensor: the device of each card, in their order, as tn_device_find()
+     * reads it: "GPU=(cuda:0,cuda:1)", or UUIDs. A card that `memories` does not name has as
+     * many bytes as are free on its device when the scheduler is made, but no more than the
+     * quota of devices of the domain. Not with TN_SCHED_VIRTUAL.
+     */
+    const char *devices;
 } tn_sched_options;
 
 /**
@@ -115,8 +123,10 @@ typedef struct tn_sched_options {
  *                           malformed
  *         TN_ERR_NO_MEMORY  there is no private memory, or none in the domain
  *         TN_ERR_FULL, TN_ERR_CLOSED, TN_ERR_FORKED  with a domain, as tn_tensor_empty()
+ *         TN_ERR_NOT_FOUND, TN_ERR_UNSUPPORTED, TN_ERR_DEVICE  with devices, as
+ *         tn_device_find() and tn_device_get_free()
  *
- * Blocks: never.
+ * Blocks: never, but with devices as tn_device_get_free().
  * Crash: what the domain shows of the scheduler is gone with the seat of the process.
  */
 TN_API TN_NODISCARD int tn_sched_create(const tn_sched_options *options, tn_sched **ret_sched);
@@ -200,16 +210,6 @@ enum {
  * or if there is no such variant, it fails with TN_ERR_NO_MEMORY. Runs that ended so do not
  * count as attempts.
  */
-
-/**
- * The memory of a card, or of the host. A card is an innermost group of the slots of a
- * resource; without inner groups, each slot is one.
- */
-typedef struct tn_memory {
-    const char *resource; /* as in "GPU"; NULL: the host */
-    uint32_t slot;        /* the first slot of the card */
-    uint32_t reserved;
-} tn_memory;
 
 /** The call of a task function; borrowed until the function returns. */
 typedef struct tn_task_call {
@@ -295,108 +295,6 @@ enum {
 TN_API TN_NODISCARD int tn_kind_create(tn_sched *sched, const tn_kind_options *options,
                                        tn_kind **ret_kind);
 
-/* ---- data -------------------------------------------------------------------------------- */
-
-/**
- * Data that tasks name, and its copies in the memories of cards and of the host. Before a task
- * begins, the scheduler brings what the task reads into the memory of the card whose slot the
- * task has, or of the host if the task has none of a resource that tn_sched_options.memories
- * names. The task begins on the card to which the least has to be brought.
- *
- * If a memory is full, copies are evicted that no running task uses, those first that were used
- * longest ago; the host gets a copy before, if no other memory has one. If that does not make
- * room, the task waits.
- *
- * Data does not order tasks: the inputs of a task do. But no task runs while another one writes
- * data that it names, nor writes what another one reads.
- *
- * Threads: as of the scheduler.   Fork: not in a child: TN_ERR_FORKED; the child may close it.
- */
-typedef struct tn_data tn_data;
-
-/**
- * Bring a copy to a memory. Called by a thread of the scheduler, for each data by one at a
- * time, and before the task that needs the copy.
- *
- * @param from  a memory with a valid copy; NULL: only make room, since the task writes it anew
- * @param to    where the copy gets room, unless it has some since an earlier call
- * @return 0, TN_TASK_OOM (as if the task had returned it), or a negative TN_ERR_*, with which
- *         the task fails
- */
-typedef int tn_data_copy_fn(void *context, const tn_memory *from, const tn_memory *to);
-/** Free the room of a copy. Never called for the host of data with TN_DATA_ON_HOST. */
-typedef void tn_data_drop_fn(void *context, const tn_memory *memory);
-
-enum {
-    TN_DATA_ON_HOST = 1,  /* the program has it in the memory of the host, where it stays */
-    TN_DATA_TEMPORARY = 2 /* nobody needs its content once all tasks that name it have ended: it
-                             is dropped where another one needs the room */
-};
-
-typedef struct tn_data_options {
-    size_t struct_size; /* sizeof(tn_data_options) */
-    const char *name;   /* for errors; copied; NULL: "data" */
-    uint64_t bytes;     /* at least 1 */
-    uint32_t flags;     /* TN_DATA_* */
-    uint32_t reserved;
-    tn_data_copy_fn *copy; /* NULL only with TN_SCHED_VIRTUAL; so is drop */
-    tn_data_drop_fn *drop;
-    void *context;
-} tn_data_options;
-
-/**
- * Make data. Without TN_DATA_ON_HOST it has no copy until a task has written it.
- * @param ret_data  owned by the caller, ended with tn_data_close(); untouched on failure
- * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY, TN_ERR_FORKED
- *
- * Blocks: never.
- */
-TN_API TN_NODISCARD int tn_data_create(tn_sched *sched, const tn_data_options *options,
-                                       tn_data **ret_data);
-
-/**
- * Bring a valid copy to the host, so that the program can read it there. The copy stays valid
- * until a task writes the data, and has room until it is closed.
- * @return 0, or
- *         TN_ERR_TIMED_OUT  a task writes it, or another thread moves it
- *         TN_ERR_INVALID    no task has written it; or the task of this thread writes it; or an
- *                           argument is NULL
- *         TN_ERR_NO_MEMORY  the copy function returned TN_TASK_OOM
- *         TN_ERR_INTERRUPTED, TN_ERR_FORKED
- *         Another error: what the copy function returned
- *
- * Blocks: until the deadline, and then as long as the copy function.
- */
-TN_API TN_NODISCARD int tn_data_fetch(tn_data *data, tn_deadline deadline);
-
-/**
- * Drop all copies, and free it.
- * @param data  consumed; NULL: nothing happens
- * @return NULL
- *
- * Threads: while no other thread uses it, and in no task that names it.
- * Blocks: until the tasks that name it have ended.
- */
-TN_API tn_data *tn_data_close(tn_data *data);
-
-typedef struct tn_memory_info {
-    size_t struct_size; /* sizeof(tn_memory_info), set by the caller */
-    uint64_t capacity;  /* bytes; UINT64_MAX: the host */
-    uint64_t used;      /* bytes of all copies */
-    uint64_t idle;      /* bytes of those that no running task uses */
-    uint64_t evictions; /* copies that had to leave */
-    uint64_t arrived;   /* bytes that were copied to it */
-} tn_memory_info;
-/**
- * Get what a memory has.
- * @param memory  its slot is any slot of the card
- * @return 0, TN_ERR_NOT_FOUND: the scheduler has no such memory; TN_ERR_INVALID, TN_ERR_FORKED
- *
- * Blocks: never.
- */
-TN_API TN_NODISCARD int tn_memory_get_info(tn_sched *sched, const tn_memory *memory,
-                                           tn_memory_info *ret_info);
-
 /* ---- graphs ------------------------------------------------------------------------------ */
 
 /** A task to add. */
@@ -454,6 +352,7 @@ TN_API TN_NODISCARD int tn_graph_create(tn_sched *sched, tn_graph **ret_graph);
  *                           than 2^29 tasks; the data of a task do not fit into the memory of
  *                           a card, or its slots not on one; a task of a pool names data; an
  *                           argument is NULL or out of range
+ *         TN_ERR_DENIED     a task writes data whose tensor is read-only
  *         TN_ERR_CLOSED     the graph was cancelled
  *         TN_ERR_NO_MEMORY, TN_ERR_FORKED
  *

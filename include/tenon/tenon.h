@@ -16,6 +16,7 @@
  *   process    children that are members                       process.h
  *   pool       worker processes with leased jobs               pool.h
  *   sched      tasks that run when the resources are free    sched.h
+ *              and their data                                  sched_data.h
  *   inspect    who holds what; the audit                       inspect.h
  *
  * Functions return 0 or a count, or a negative TN_ERR_*; tn_error_detail() says more.
@@ -38,6 +39,7 @@
 #include <tenon/process.h>
 #include <tenon/queue.h>
 #include <tenon/sched.h>
+#include <tenon/sched_data.h>
 #include <tenon/share.h>
 #include <tenon/status.h>
 #include <tenon/sync.h>

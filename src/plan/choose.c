@@ -321,7 +321,7 @@ static bool begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant
     if (TNI_LIKELY(head->accesses == NULL))
         return true;
     ret->memory = (uint8_t)start.where.memory;
-    tni_data_begin(plan, ret, head->kind->of != NULL && !head->kind->is_last);
+    tni_data_begin(plan, ret, tni_kind_is_alone(head->kind));
     return true;
 }
 

@@ -16,145 +16,7 @@
  */
 #include <stdlib.h>
 
-#include "plan/parse.h"
 #include "plan/plan.h"
-
-/* ---- memories ---------------------------------------------------------------------------- */
-
-/* A card is an innermost group of slots; without inner groups, each slot is one. */
-static bool is_card(const struct tni_pool *pool, uint32_t group)
-{
-    return pool->groups[group].end == group + 1 && pool->group_count > 1;
-}
-
-static int add_memory(struct tni_memories *memories, struct tni_pool *pool, uint32_t first,
-                      uint32_t count, uint64_t capacity)
-{
-    if (memories->count == TNI_MEMORIES)
-        return tni_fail(TN_ERR_INVALID, "there are more than %d memories", TNI_MEMORIES - 1);
-    struct tni_memory *memory = &memories->all[memories->count++];
-    *memory =
-        (struct tni_memory){.pool = pool, .first = first, .count = count, .capacity = capacity};
-    memory->oldest.prev = memory->oldest.next = &memory->oldest;
-    return 0;
-}
-
-static int add_cards(struct tni_memories *memories, struct tni_pool *pool, uint64_t capacity)
-{
-    int status = 0;
-    for (uint32_t i = 0; i < memories->count; i++)
-        if (memories->all[i].pool == pool)
-            return tni_fail(TN_ERR_INVALID, "memories names %s twice", pool->name);
-    for (uint32_t i = 0; pool->group_count == 1 && i < pool->slot_count && status == 0; i++)
-        status = add_memory(memories, pool, i, 1, capacity);
-    for (uint32_t g = 0; g < pool->group_count && status == 0; g++)
-        if (is_card(pool, g))
-            status = add_memory(memories, pool, pool->groups[g].first, pool->groups[g].count,
-                                capacity);
-    /* A slot beside inner groups is in none of them. */
-    for (uint32_t i = 0; pool->group_count > 1 && i < pool->slot_count; i++)
-        if (!is_card(pool, pool->slots[i].group))
-            return tni_fail(TN_ERR_INVALID,
-                            "memories names %s, of which slot %u lies beside groups: it is not "
-                            "known which card it is",
-                            pool->name, pool->slots[i].id);
-    return status;
-}
-
-static int read_capacities(struct tni_memories *memories, struct tni_pools *pools,
-                           const char *text)
-{
-    struct tni_word word;
-    int status = 0;
-    while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
-        uint32_t at = tni_pools_find(pools, word.name, (size_t)word.name_len);
-        uint64_t amount = 0;
-        if (at == UINT32_MAX || !pools->pools[at].has_slots)
-            return tni_fail(TN_ERR_INVALID, "memories names %.*s, which has no slots",
-                            word.name_len, word.name);
-        status = tni_word_amount(&word, &amount);
-        if (status == 0)
-            status = add_cards(memories, &pools->pools[at], amount / TNI_UNIT);
-        if (status != 0)
-            return status;
-    }
-    return status;
-}
-
-static int read_links(struct tni_memories *memories, const char *text)
-{
-    static const char *const names[TNI_LINKS] = {
-        [TNI_LINK_HOST] = "HOST", [TNI_LINK_PEER] = "PEER"};
-    struct tni_word word;
-    int status = 0;
-    while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
-        uint32_t link = 0;
-        uint64_t amount = 0;
-        while (link < TNI_LINKS && (strlen(names[link]) != (size_t)word.name_len ||
-                                    memcmp(names[link], word.name, (size_t)word.name_len) != 0))
-            link++;
-        if (link == TNI_LINKS)
-            return tni_fail(TN_ERR_INVALID, "links names %.*s: there are HOST and PEER",
-                            word.name_len, word.name);
-        if ((status = tni_word_amount(&word, &amount)) != 0)
-            return status;
-        if (amount == 0)
-            return tni_fail(TN_ERR_INVALID,
-                            "links: %s=0: a link carries more than 0 bytes a second",
-                            names[link]);
-        memories->ns_per_byte[link] = 1e9 * TNI_UNIT / (double)amount;
-        memories->is_measured[link] = true;
-    }
-    return status;
-}
-
-int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
-                      const char *capacities, const char *links)
-{
-    *memories = (struct tni_memories){.all = calloc(TNI_MEMORIES, sizeof *memories->all)};
-    if (memories->all == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a scheduler");
-    for (uint32_t i = 0; i < TNI_LINKS; i++)
-        memories->ns_per_byte[i] = 0.1; /* 10 GB/s, until it is known */
-    int status = add_memory(memories, NULL, 0, 0, UINT64_MAX);
-    if (status == 0)
-        status = read_capacities(memories, pools, capacities);
-    if (status == 0)
-        status = read_links(memories, links);
-    if (status != 0)
-        tni_memories_fini(memories);
-    return status;
-}
-
-void tni_memories_fini(struct tni_memories *memories)
-{
-    free(memories->all);
-    memories->all = NULL;
-    memories->count = 0;
-}
-
-const struct tni_pool *tni_memories_pool(const struct tni_memories *memories,
-                                         const struct tni_pools *pools,
-                                         const struct tni_request *request)
-{
-    for (uint32_t i = 0; i < request->count; i++)
-        for (uint32_t m = 1; m < memories->count; m++)
-            if (memories->all[m].pool == &pools->pools[request->needs[i].pool])
-                return memories->all[m].pool;
-    return NULL;
-}
-
-void tni_link_learn(struct tni_memories *memories, uint32_t link, uint64_t bytes,
-                    uint64_t took_ns)
-{
-    enum { WEIGHT = 8, LEAST_BYTES = 1 << 16 }; /* less tells of the call, not of the link */
-    double sample = (double)TNI_MAX(took_ns, 1) / (double)TNI_MAX(bytes, 1);
-    if (bytes < LEAST_BYTES)
-        return;
-    double *mean = &memories->ns_per_byte[link];
-    *mean = memories->is_measured[link] ? (*mean * (WEIGHT - 1) + sample) / WEIGHT : sample;
-    memories->is_measured[link] = true;
-}
 
 /* ---- data -------------------------------------------------------------------------------- */
 
@@ -224,7 +86,7 @@ static void unpin_others(struct tni_plan *plan, const struct tni_copy *its)
             unpin(plan, &its->data->copies[m]);
 }
 
-struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, bool is_kept)
+struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, uint32_t first)
 {
     uint32_t count = plan->memories.count;
     struct tni_data *data = calloc(1, sizeof *data + count * sizeof data->copies[0]);
@@ -233,10 +95,10 @@ struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, bool is_
     data->bytes = bytes;
     for (uint32_t m = 0; m < count; m++)
         data->copies[m] = (struct tni_copy){.data = data, .memory = (uint8_t)m};
-    if (is_kept) {
-        struct tni_copy *copy = &data->copies[TNI_HOST];
+    if (first != TNI_NO_MEMORY) {
+        struct tni_copy *copy = &data->copies[first];
         copy->data = data;
-        copy->is_kept = true;
+        copy->is_kept = first == TNI_HOST;
         copy->state = TNI_COPY_VALID;
         memory_of(plan, copy)->used += bytes;
         add_idle(plan, copy);
@@ -278,16 +140,24 @@ void tni_data_free(struct tni_plan *plan, struct tni_data *data)
 
 /* ---- whether a task can begin ------------------------------------------------------------ */
 
+/* Whether a copy from one memory comes sooner than from another. A failed device gives none. */
+static bool is_nearer(const struct tni_plan *plan, uint32_t one, uint32_t other, uint32_t to)
+{
+    const struct tni_memories *memories = &plan->memories;
+    if (memories->all[one].is_lost != memories->all[other].is_lost)
+        return memories->all[other].is_lost;
+    return memories->ns_per_byte[tni_link_between(one, to)] <
+           memories->ns_per_byte[tni_link_between(other, to)];
+}
+
 /* The valid copy that is brought to a memory in the least time; NULL: none is valid. */
 static struct tni_copy *find_source(const struct tni_plan *plan, struct tni_data *data,
                                     uint32_t to)
 {
     struct tni_copy *best = NULL;
-    const double *ns = plan->memories.ns_per_byte;
     for (uint32_t m = 0; m < plan->memories.count; m++)
         if (data->copies[m].state == TNI_COPY_VALID &&
-            (best == NULL ||
-             ns[tni_link_between(m, to)] < ns[tni_link_between(best->memory, to)]))
+            (best == NULL || is_nearer(plan, m, best->memory, to)))
             best = &data->copies[m];
     return best;
 }
@@ -307,21 +177,51 @@ uint64_t tni_data_cost_ns(const struct tni_plan *plan, const struct tni_access *
     return (uint64_t)cost;
 }
 
+static uint64_t bytes_of(const struct tni_access *accesses)
+{
+    uint64_t bytes = 0;
+    for (const struct tni_access *a = accesses; a->data != NULL; a++)
+        bytes += a->data->bytes;
+    return bytes;
+}
+
+/* How many slots of a pool a request needs. */
+static uint64_t slots_of(const struct tni_plan *plan, const struct tni_request *request,
+                         const struct tni_pool *pool)
+{
+    uint64_t slots = 0;
+    for (uint32_t i = 0; i < request->count; i++)
+        if (&plan->pools.pools[request->needs[i].pool] == pool)
+            slots = TNI_MAX(request->needs[i].amount / TNI_UNIT, 1);
+    return slots;
+}
+
+bool tni_data_is_lost_at(const struct tni_plan *plan, const struct tni_request *request,
+                         const struct tni_access *accesses, uint32_t memory)
+{
+    const struct tni_memory *its = &plan->memories.all[memory];
+    if (TNI_LIKELY(!its->is_lost))
+        return false;
+    uint64_t slots = slots_of(plan, request, its->pool), bytes = bytes_of(accesses);
+    for (uint32_t m = 0; m < plan->memories.count; m++) {
+        const struct tni_memory *other = &plan->memories.all[m];
+        if (other->pool == its->pool && !other->is_lost && other->count >= slots &&
+            other->capacity >= bytes)
+            return true;
+    }
+    return false;
+}
+
 int tni_data_can_ever(const struct tni_plan *plan, const struct tn_kind *kind,
                       const struct tni_access *accesses)
 {
-    uint64_t bytes = 0, most = 0;
+    uint64_t bytes = bytes_of(accesses), most = 0;
     if (kind->signature->place != NULL)
         return tni_fail(TN_ERR_INVALID, "%.40s: tasks of a pool have no data", kind->name);
-    for (const struct tni_access *a = accesses; a->data != NULL; a++)
-        bytes += a->data->bytes;
     for (uint32_t v = 0; v < kind->signature->variant_count; v++) {
         const struct tni_request *request = &kind->signature->variants[v].request;
         const struct tni_pool *pool = tni_memories_pool(&plan->memories, &plan->pools, request);
-        uint64_t slots = 0, fits = 0;
-        for (uint32_t i = 0; i < request->count; i++)
-            if (&plan->pools.pools[request->needs[i].pool] == pool)
-                slots = TNI_MAX(request->needs[i].amount / TNI_UNIT, 1);
+        uint64_t slots = slots_of(plan, request, pool), fits = 0;
         for (uint32_t m = 0; m < plan->memories.count; m++)
             if (plan->memories.all[m].pool == pool &&
                 (m == 0 || plan->memories.all[m].count >= slots))
@@ -385,6 +285,18 @@ bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *ac
         own_idle += has_room(copy) && copy->pins == 0 ? a->data->bytes : 0;
     }
     return needed <= its->capacity - its->used + (its->idle - own_idle);
+}
+
+bool tni_data_is_alone(const struct tni_plan *plan, const struct tni_access *accesses,
+                       uint32_t memory)
+{
+    const struct tni_memory *its = &plan->memories.all[memory];
+    uint64_t others = its->used - its->idle;
+    for (const struct tni_access *a = accesses; a->data != NULL; a++) {
+        const struct tni_copy *copy = &a->data->copies[memory];
+        others -= has_room(copy) && copy->pins > 0 ? a->data->bytes : 0;
+    }
+    return memory == TNI_HOST || others == 0;
 }
 
 /* ---- beginning --------------------------------------------------------------------------- */

@@ -52,6 +52,7 @@ struct tni_memory {
     uint32_t first, count;  /* the slots of the card */
     uint64_t capacity;      /* bytes */
     uint64_t used, idle;    /* idle: of copies that nothing pins */
+    _Atomic bool is_lost;   /* its device failed: nothing is brought there or back any more */
     struct tni_copy oldest; /* the head of the ring of idle copies */
     uint64_t evictions, arrivals_bytes;
 };
@@ -81,13 +82,25 @@ struct tn_kind;
 int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
                       const char *capacities, const char *links);
 void tni_memories_fini(struct tni_memories *memories);
+/**
+ * Add the memories of the cards of a pool, in their order. pre: there is no data yet
+ * @param option  that names the pool, for errors
+ * @return 0, TN_ERR_INVALID
+ */
+int tni_memories_add(struct tni_memories *memories, struct tni_pool *pool, uint64_t capacity,
+                     const char *option);
+/** Whether the cards of a pool have memories. */
+bool tni_memories_has(const struct tni_memories *memories, const struct tni_pool *pool);
 /** The pool whose cards have the memory of tasks with this request; NULL: the host's. */
 const struct tni_pool *tni_memories_pool(const struct tni_memories *memories,
                                          const struct tni_pools *pools,
                                          const struct tni_request *request);
 
-/** Make data without a copy, or with a valid one that is kept in the memory of the host. */
-struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, bool is_kept);
+/**
+ * Make data with a valid copy, or without one. A copy in the memory of the host is kept there.
+ * @param first  the memory of the copy, which has room for it; TNI_NO_MEMORY: there is none
+ */
+struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, uint32_t first);
 /** Whether no task names it or runs with it, and nothing moves it. */
 bool tni_data_is_quiet(const struct tni_plan *plan, const struct tni_data *data);
 /**
@@ -107,10 +120,19 @@ int tni_data_can_ever(const struct tni_plan *plan, const struct tn_kind *kind,
 /** How long it takes to bring what a task reads into a memory. */
 uint64_t tni_data_cost_ns(const struct tni_plan *plan, const struct tni_access *accesses,
                           uint32_t memory);
+/**
+ * Whether the device of a memory failed, and a task can have its data in another of the same
+ * pool, now or later.
+ */
+bool tni_data_is_lost_at(const struct tni_plan *plan, const struct tni_request *request,
+                         const struct tni_access *accesses, uint32_t memory);
 /** Whether a task can have its data in a memory now: there is room, and nothing else moves it
     or writes it. */
 bool tni_data_can_begin(const struct tni_plan *plan, const struct tni_access *accesses,
                         uint32_t memory);
+/** Whether nothing else in a memory is in use, not even as the source of a copy elsewhere. */
+bool tni_data_is_alone(const struct tni_plan *plan, const struct tni_access *accesses,
+                       uint32_t memory);
 /** Whether a task waits for others that use or move its data, rather than for room. */
 bool tni_data_is_busy(const struct tni_plan *plan, const struct tni_access *accesses);
 /** Let no reader join others before a task that was set aside and writes; or let them again. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse: reads the words of resources and requests. Private to the room plan. */
+/* parse: reads the words of resources and requests. Part of the door plan.h. */
 #ifndef TNI_PLAN_PARSE_H
 #define TNI_PLAN_PARSE_H
 

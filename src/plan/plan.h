@@ -8,6 +8,7 @@
 #define TNI_PLAN_H
 
 #include "plan/data.h"
+#include "plan/parse.h"
 #include "plan/resource.h"
 
 /* ---- kinds ------------------------------------------------------------------------------- */
@@ -269,6 +270,12 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
  * @return NULL: it has run as every kind that may help; or there is no memory
  */
 struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint32_t variant);
+
+/** Whether tasks of the kind run alone, since their memory ran out. */
+static inline bool tni_kind_is_alone(const struct tn_kind *kind)
+{
+    return kind->of != NULL && !kind->is_last;
+}
 
 /** Make tasks ready to be chosen. */
 void tni_plan_push(struct tni_plan *plan, struct tni_chain *ready);

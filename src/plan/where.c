@@ -6,8 +6,11 @@ static bool can_begin(const struct tni_plan *plan, const struct tni_request *req
                       const struct tni_access *accesses, const struct tni_pick *pick,
                       uint32_t memory)
 {
+    const struct tni_lane *lane = pick->lane;
     return tni_pools_can_take(&plan->pools, request, pick) &&
-           tni_data_can_begin(plan, accesses, memory);
+           tni_data_can_begin(plan, accesses, memory) &&
+           (TNI_LIKELY(!tni_kind_is_alone(tni_lane_head(lane)->kind)) ||
+            tni_data_is_alone(plan, accesses, memory));
 }
 
 /* When a slot of the card is free, if its tasks end as expected. TNI_FOREVER: not known. */
@@ -49,7 +52,7 @@ bool tni_where_find(const struct tni_plan *plan, const struct tni_request *reque
     }
     for (uint32_t m = 1; m < memories->count; m++) {
         const struct tni_memory *memory = &memories->all[m];
-        if (memory->pool != pick->only)
+        if (memory->pool != pick->only || tni_data_is_lost_at(plan, request, accesses, m))
             continue;
         uint64_t cost_ns = tni_data_cost_ns(plan, accesses, m);
         if (cost_ns < cheapest_ns) {

@@ -3,6 +3,7 @@
 #ifndef TNI_SCHED_CREW_H
 #define TNI_SCHED_CREW_H
 
+#include "device/device.h"
 #include "os/os.h"
 #include "sched/sched.h"
 #include "show/show.h"
@@ -66,11 +67,25 @@ struct tni_place {
     uint64_t dropped;       /* jobs up to this one have no task: they failed with the pool */
 };
 
+/* The copies of data that the scheduler makes itself. */
+struct tni_tensors {
+    tn_dtype dtype;
+    int32_t ndim;
+    int64_t shape[TN_MAX_NDIM];
+    uint64_t size_bytes;
+    bool is_read_only;            /* no task may write the data */
+    bool owns_host;               /* the scheduler made the tensor on the host */
+    _Atomic uint32_t host_copies; /* from and to that tensor */
+    uint32_t count;
+    tn_tensor *at[]; /* [count]; owned; by memory; NULL: no room. Who moves a copy writes it */
+};
+
 /* Data of the program. */
 struct tn_data {
     struct tn_sched *sched;
-    struct tni_data *its; /* owned */
-    char *name;           /* owned */
+    struct tni_data *its;        /* owned */
+    struct tni_tensors *tensors; /* owned; NULL: functions of the program move the copies */
+    char *name;                  /* owned */
     tn_data_options options;
     struct tn_data *prev, *next; /* of the scheduler */
 };
@@ -92,6 +107,7 @@ struct tn_sched {
     struct tn_data *data;
     tni_os_cond data_changed; /* broadcast when data was moved, or tasks that name it ended, */
     uint32_t data_waits;      /* if so many threads wait for it */
+    tn_device *devices; /* owned; [TNI_MEMORIES]; the type 0: none. NULL: no card has one */
     uint64_t added_count, ended_count; /* tasks */
     struct tni_shown *shown;           /* owned; NULL: no domain shows the scheduler */
     /* threads */
@@ -261,11 +277,42 @@ tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory);
 int tni_moves_run(struct tn_sched *sched, struct tni_running *running);
 /** What is listed was moved, or failed: others may begin. Under the lock. */
 void tni_moves_settle(struct tn_sched *sched, struct tni_running *running);
+/** Free the room of a copy. Not under the lock. */
+void tni_data_drop(const struct tn_data *data, uint32_t memory);
 /** Tell threads that wait for data that tasks have ended. Under the lock. */
 void tni_moves_tell(struct tn_sched *sched);
 /** Write what a memory has, for an error: "; GPU 0 has 5 of 8 bytes in use: ...". */
 void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
                       size_t size_bytes);
+
+/* ---- devices.c --------------------------------------------------------------------------- */
+
+/**
+ * Read which devices cards are, and get ready to use them.
+ * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY, or as tn_device_find() and tn_device_get_free()
+ */
+int tni_devices_begin(struct tn_sched *sched);
+void tni_devices_end(struct tn_sched *sched);
+/** The memory that is that of the device; TNI_NO_MEMORY: none is. */
+uint32_t tni_device_memory(const struct tn_sched *sched, tn_device device);
+
+/* ---- tensors.c --------------------------------------------------------------------------- */
+
+/**
+ * Check the options of data with a tensor, and take a reference to it, unless it is an example.
+ * @param o          its `bytes` are set, and its tensor becomes NULL
+ * @param ret_first  the memory of the tensor; TNI_NO_MEMORY: it is an example
+ * @return 0, TN_ERR_INVALID, TN_ERR_UNSUPPORTED, TN_ERR_NO_MEMORY
+ */
+int tni_tensors_create(const struct tn_sched *sched, tn_data_options *o, uint32_t *ret_first,
+                       struct tni_tensors **ret_tensors);
+/** NULL is accepted. */
+void tni_tensors_free(struct tni_tensors *tensors);
+/** Bring a copy to a memory. Not under the lock. @return as tn_data_copy_fn */
+int tni_tensors_copy(struct tn_sched *sched, struct tni_tensors *tensors,
+                     const struct tni_copy *its);
+/** Free a copy. Not under the lock. */
+void tni_tensors_drop(struct tni_tensors *tensors, uint32_t memory);
 
 /* ---- trace.c ----------------------------------------------------------------------------- */
 

@@ -19,23 +19,83 @@ tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory)
                                            .slot = its->pool->slots[its->first].id};
 }
 
+/* ---- what a memory has, in words --------------------------------------------------------- */
+
+void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
+                      size_t size_bytes)
+{
+    enum { SHOWN = 4 };
+    const struct tni_memory *its = &sched->plan.memories.all[memory];
+    const tn_memory named = tni_memory_named(sched, memory);
+    size_t used = (size_t)snprintf(text, size_bytes, "; %s %u has %llu of %llu bytes in use",
+                                   named.resource, named.slot, (unsigned long long)its->used,
+                                   (unsigned long long)its->capacity);
+    uint32_t shown = 0;
+    for (const struct tn_data *data = sched->data;
+         data != NULL && shown < SHOWN && used < size_bytes; data = data->next) {
+        const struct tni_copy *its_copy = &data->its->copies[memory];
+        if (its_copy->state == TNI_COPY_NONE)
+            continue;
+        used += (size_t)snprintf(text + used, size_bytes - used, "%s '%.32s' %llu%s",
+                                 shown == 0 ? ":" : ",", data->name,
+                                 (unsigned long long)data->options.bytes,
+                                 its_copy->pins > 0 ? " in use by a task" : "");
+        shown++;
+    }
+}
+
 /* ---- making ------------------------------------------------------------------------------ */
 
 static int check_options(const struct tn_sched *sched, const tn_data_options *o)
 {
-    if ((o->flags & ~(uint32_t)(TN_DATA_ON_HOST | TN_DATA_TEMPORARY)) != 0)
+    if ((o->flags & ~(uint32_t)(TN_DATA_ON_HOST | TN_DATA_TEMPORARY | TN_DATA_LIKE)) != 0)
         return tni_fail(TN_ERR_INVALID,
-                        "tn_data_options.flags is %#x: TN_DATA_ON_HOST and TN_DATA_TEMPORARY "
-                        "are known",
+                        "tn_data_options.flags is %#x: TN_DATA_ON_HOST, TN_DATA_TEMPORARY and "
+                        "TN_DATA_LIKE are known",
                         o->flags);
     if (o->reserved != 0)
         return tni_fail(TN_ERR_INVALID, "tn_data_options.reserved is %u, not 0", o->reserved);
+    if (o->tensor != NULL)
+        return 0;
+    if ((o->flags & TN_DATA_LIKE) != 0)
+        return tni_fail_plain(TN_ERR_INVALID, "TN_DATA_LIKE is set without a tensor");
     if (o->bytes == 0 || o->bytes > UINT64_C(1) << 56)
         return tni_fail(TN_ERR_INVALID, "tn_data_options.bytes is %llu: it is 1 to 2^56",
                         (unsigned long long)o->bytes);
     if (!tni_sched_is_virtual(sched) && (o->copy == NULL || o->drop == NULL))
         return tni_fail_null(o->copy == NULL ? "tn_data_options.copy" : "tn_data_options.drop");
     return 0;
+}
+
+static int fail_room(const struct tn_sched *sched, const struct tn_data *data, uint32_t memory)
+{
+    char has[TNI_FAILURE_BYTES];
+    tni_memory_print(sched, memory, has, sizeof has);
+    return tni_fail(TN_ERR_NO_MEMORY, "there is no room for the %llu bytes of '%.64s'%s",
+                    (unsigned long long)data->options.bytes, data->name, has);
+}
+
+/* Let the plan know data. @param first  the memory that has a copy; TNI_NO_MEMORY: none */
+static int add(struct tn_sched *sched, struct tn_data *data, uint32_t first)
+{
+    int status = 0;
+    tni_sched_lock(sched);
+    const struct tni_memory *its =
+        first == TNI_NO_MEMORY ? NULL : &sched->plan.memories.all[first];
+    if (its != NULL && its->capacity - its->used < data->options.bytes)
+        status = fail_room(sched, data, first);
+    else if ((data->its = tni_data_create(&sched->plan, data->options.bytes, first)) == NULL)
+        status = tni_fail(TN_ERR_NO_MEMORY, "there is no memory for data");
+    if (status == 0) {
+        data->its->owner = data;
+        data->its->is_temporary = (data->options.flags & TN_DATA_TEMPORARY) != 0;
+        data->next = sched->data;
+        if (sched->data != NULL)
+            sched->data->prev = data;
+        sched->data = data;
+    }
+    tni_sched_unlock(sched);
+    return status;
 }
 
 int tn_data_create(tn_sched *sched, const tn_data_options *options, tn_data **ret_data)
@@ -53,29 +113,24 @@ int tn_data_create(tn_sched *sched, const tn_data_options *options, tn_data **re
         return status;
     struct tn_data *data = calloc(1, sizeof *data);
     char *name = strdup(o.name != NULL ? o.name : "data");
-    tni_sched_lock(sched);
-    struct tni_data *its =
-        tni_data_create(&sched->plan, o.bytes, (o.flags & TN_DATA_ON_HOST) != 0);
-    if (data != NULL && name != NULL && its != NULL) {
-        *data = (struct tn_data){.sched = sched, .its = its, .name = name, .options = o};
-        its->owner = data;
-        its->is_temporary = (o.flags & TN_DATA_TEMPORARY) != 0;
-        data->next = sched->data;
-        if (sched->data != NULL)
-            sched->data->prev = data;
-        sched->data = data;
-        *ret_data = data;
-    } else {
+    uint32_t first = (o.flags & TN_DATA_ON_HOST) != 0 ? TNI_HOST : TNI_NO_MEMORY;
+    if (data == NULL || name == NULL)
         status = tni_fail(TN_ERR_NO_MEMORY, "there is no memory for data");
-        if (its != NULL)
-            (void)tni_data_end_use(&sched->plan, its);
-        if (its != NULL)
-            tni_data_free(&sched->plan, its);
+    else
+        *data = (struct tn_data){.sched = sched, .name = name, .options = o};
+    if (status == 0 && o.tensor != NULL)
+        status = tni_tensors_create(sched, &data->options, &first, &data->tensors);
+    if (status == 0)
+        status = add(sched, data, first);
+    if (status != 0) {
+        if (data != NULL)
+            tni_tensors_free(data->tensors);
         free(data);
         free(name);
+        return status;
     }
-    tni_sched_unlock(sched);
-    return status;
+    *ret_data = data;
+    return 0;
 }
 
 /* ---- moving ------------------------------------------------------------------------------ */
@@ -93,7 +148,9 @@ static int copy(struct tn_sched *sched, const struct tni_copy *its, struct speed
     if (has_source)
         from = tni_memory_named(sched, its->from);
     uint64_t since_ns = tni_os_now_ns();
-    int status = data->options.copy(data->options.context, has_source ? &from : NULL, &to);
+    int status = data->tensors != NULL ? tni_tensors_copy(sched, data->tensors, its)
+                                       : data->options.copy(data->options.context,
+                                                            has_source ? &from : NULL, &to);
     if (status > 0 && status != TN_TASK_OOM)
         return tni_fail(TN_ERR_INVALID,
                         "the copy function of '%.64s' returned %d, which is no TN_TASK_OOM and "
@@ -107,11 +164,13 @@ static int copy(struct tn_sched *sched, const struct tni_copy *its, struct speed
     return status;
 }
 
-static void drop(const struct tn_sched *sched, const struct tni_copy *its)
+void tni_data_drop(const struct tn_data *data, uint32_t memory)
 {
-    const struct tn_data *data = data_of(its->data);
-    const tn_memory memory = tni_memory_named(sched, its->memory);
-    data->options.drop(data->options.context, &memory);
+    const tn_memory named = tni_memory_named(data->sched, memory);
+    if (data->tensors != NULL)
+        tni_tensors_drop(data->tensors, memory);
+    else
+        data->options.drop(data->options.context, &named);
 }
 
 static int move_all(struct tn_sched *sched, const struct tni_running *running,
@@ -122,7 +181,7 @@ static int move_all(struct tn_sched *sched, const struct tni_running *running,
         if (its->state == TNI_COPY_COMING)
             status = copy(sched, its, speeds);
         else
-            drop(sched, its);
+            tni_data_drop(data_of(its->data), its->memory);
         if (status != 0)
             return status;
         its->is_moved = true;
@@ -211,27 +270,4 @@ int tn_memory_get_info(tn_sched *sched, const tn_memory *memory, tn_memory_info 
     info.arrived = its->arrivals_bytes;
     tni_sched_unlock(sched);
     return tni_give_struct("tn_memory_info", &info, sizeof info, ret_info);
-}
-
-void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
-                      size_t size_bytes)
-{
-    enum { SHOWN = 4 };
-    const struct tni_memory *its = &sched->plan.memories.all[memory];
-    const tn_memory named = tni_memory_named(sched, memory);
-    size_t used = (size_t)snprintf(text, size_bytes, "; %s %u has %llu of %llu bytes in use",
-                                   named.resource, named.slot, (unsigned long long)its->used,
-                                   (unsigned long long)its->capacity);
-    uint32_t shown = 0;
-    for (const struct tn_data *data = sched->data;
-         data != NULL && shown < SHOWN && used < size_bytes; data = data->next) {
-        const struct tni_copy *its_copy = &data->its->copies[memory];
-        if (its_copy->state == TNI_COPY_NONE)
-            continue;
-        used += (size_t)snprintf(text + used, size_bytes - used, "%s '%.32s' %llu%s",
-                                 shown == 0 ? ":" : ",", data->name,
-                                 (unsigned long long)data->options.bytes,
-                                 its_copy->pins > 0 ? " in use by a task" : "");
-        shown++;
-    }
 }

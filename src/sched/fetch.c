@@ -61,6 +61,43 @@ int tn_data_fetch(tn_data *data, tn_deadline deadline)
                : tni_fail(TN_ERR_NO_MEMORY, "the host has no memory for '%.64s'", data->name);
 }
 
+/* ---- tensors ----------------------------------------------------------------------------- */
+
+/* Where the task of this thread has the data; TNI_NO_MEMORY: it does not name the data. */
+static uint32_t memory_of_task(const struct tn_data *data)
+{
+    const struct tni_worker *worker = tni_crew_current();
+    if (worker == NULL || worker->task == NULL || worker->task->accesses == NULL)
+        return TNI_NO_MEMORY;
+    for (const struct tni_access *a = worker->task->accesses; a->data != NULL; a++)
+        if (a->data == data->its)
+            return worker->running->memory;
+    return TNI_NO_MEMORY;
+}
+
+tn_tensor *tn_data_tensor(tn_data *data)
+{
+    tn_tensor *tensor = NULL;
+    if (check(data) != 0)
+        return NULL;
+    if (data->tensors == NULL) {
+        tni_fail(TN_ERR_INVALID, "'%.64s' was made without a tensor", data->name);
+        return NULL;
+    }
+    uint32_t memory = memory_of_task(data);
+    if (memory != TNI_NO_MEMORY)
+        return data->tensors->at[memory]; /* nobody moves it while the task runs */
+    tni_sched_lock(data->sched);
+    if (data->its->copies[TNI_HOST].state == TNI_COPY_VALID)
+        tensor = data->tensors->at[TNI_HOST];
+    tni_sched_unlock(data->sched);
+    if (tensor == NULL)
+        tni_fail(TN_ERR_INVALID,
+                 "the host has no valid copy of '%.64s', and no task of this thread names it",
+                 data->name);
+    return tensor;
+}
+
 /* ---- closing ----------------------------------------------------------------------------- */
 
 static void unlink_data(struct tn_sched *sched, struct tn_data *data)
@@ -75,10 +112,8 @@ static void unlink_data(struct tn_sched *sched, struct tn_data *data)
 
 static void drop_all(const struct tn_sched *sched, const struct tn_data *data, uint64_t held)
 {
-    for (; held != 0 && !tni_sched_is_virtual(sched); held &= held - 1) {
-        const tn_memory memory = tni_memory_named(sched, tni_low_bit(held));
-        data->options.drop(data->options.context, &memory);
-    }
+    for (; held != 0 && !tni_sched_is_virtual(sched); held &= held - 1)
+        tni_data_drop(data, tni_low_bit(held));
 }
 
 /* Wait until no task names it. Under the lock, which is released meanwhile. */
@@ -112,6 +147,7 @@ tn_data *tn_data_close(tn_data *data)
         (void)tni_crew_wake(sched);
         tni_sched_unlock(sched);
     }
+    tni_tensors_free(data->tensors);
     free(data->name);
     free(data);
     return NULL;

@@ -92,6 +92,10 @@ static int check_access(const struct tn_sched *sched, const tn_access *access, u
                         "an access of task %llu has the mode %#x and reserved %u: a mode is "
                         "TN_READ, TN_WRITE or both",
                         (unsigned long long)task, access->mode, access->reserved);
+    if ((access->mode & TN_WRITE) != 0 && access->data->tensors != NULL &&
+        access->data->tensors->is_read_only)
+        return tni_fail(TN_ERR_DENIED, "task %llu writes '%.64s', whose tensor is read-only",
+                        (unsigned long long)task, access->data->name);
     return 0;
 }
 

@@ -64,7 +64,8 @@ static int init_sched(struct tn_sched *sched)
     int status = tni_plan_init(&sched->plan, &plan);
     if (status != 0)
         return status;
-    if ((sched->options.flags & TN_SCHED_TRACE) != 0)
+    status = tni_devices_begin(sched);
+    if (status == 0 && (sched->options.flags & TN_SCHED_TRACE) != 0)
         status = tni_trace_create(&sched->trace);
     if (status == 0 && sched->options.domain != NULL)
         status = begin_show(sched);
@@ -78,6 +79,7 @@ static int init_sched(struct tn_sched *sched)
             tni_os_cond_fini(&sched->data_changed);
         tni_show_end(sched->shown, true);
         tni_trace_free(sched->trace, true);
+        tni_devices_end(sched);
         tni_plan_fini(&sched->plan);
         return status;
     }
@@ -85,7 +87,7 @@ static int init_sched(struct tn_sched *sched)
     uint64_t most = (pools[TNI_CPU].total + pools[TNI_THREADS].total) / TNI_UNIT;
     sched->thread_most = (uint32_t)TNI_MIN(most, UINT32_MAX);
     sched->options.resources = sched->options.name = NULL;
-    sched->options.memories = sched->options.links = NULL;
+    sched->options.memories = sched->options.links = sched->options.devices = NULL;
     return 0;
 }
 
@@ -129,6 +131,7 @@ tn_sched *tn_sched_close(tn_sched *sched)
     free(sched->events);
     tni_trace_free(sched->trace, sched->pid == tni_os_pid());
     tni_show_end(sched->shown, sched->pid == tni_os_pid());
+    tni_devices_end(sched);
     tni_plan_fini(&sched->plan);
     free(sched);
     return NULL;

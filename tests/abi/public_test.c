@@ -356,7 +356,7 @@ TN_TEST(tn_task_event_stays_as_it_is)
 
 TN_TEST(tn_sched_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_options), 128);
+    assert_int_equal(sizeof(tn_sched_options), 136);
     PIN(tn_sched_options, struct_size, 0);
     PIN(tn_sched_options, resources, 8);
     PIN(tn_sched_options, flags, 16);
@@ -375,6 +375,7 @@ TN_TEST(tn_sched_options_stays_as_it_is)
     PIN(tn_sched_options, name, 104);
     PIN(tn_sched_options, memories, 112);
     PIN(tn_sched_options, links, 120);
+    PIN(tn_sched_options, devices, 128);
 }
 
 TN_TEST(tn_memory_stays_as_it_is)
@@ -406,7 +407,7 @@ TN_TEST(tn_access_stays_as_it_is)
 
 TN_TEST(tn_data_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_data_options), 56);
+    assert_int_equal(sizeof(tn_data_options), 64);
     PIN(tn_data_options, struct_size, 0);
     PIN(tn_data_options, name, 8);
     PIN(tn_data_options, bytes, 16);
@@ -415,6 +416,7 @@ TN_TEST(tn_data_options_stays_as_it_is)
     PIN(tn_data_options, copy, 32);
     PIN(tn_data_options, drop, 40);
     PIN(tn_data_options, context, 48);
+    PIN(tn_data_options, tensor, 56);
 }
 
 TN_TEST(tn_resource_info_stays_as_it_is)

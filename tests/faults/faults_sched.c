@@ -235,6 +235,36 @@ FAULTS(tn_data_fetch, .has_no_calls = true, .before = make_data, .call = fetch_d
        .undo = end)
 FAULTS(tn_data_close, .never_fails = true, .has_no_calls = true, .before = make_data,
        .call = close_data, .undo = end)
+/* ---- data with a tensor, on the host ----------------------------------------------------- */
+
+static tn_tensor *tensor;
+static void make_with_domain(void)
+{
+    faults_begin();
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=2",
+                                           .domain = faults_d, .name = "tensors"),
+                                &sched));
+    tensor = faults_tensor(64);
+}
+static void end_with_domain(void)
+{
+    sched = tn_sched_close(sched);
+    tensor = tn_tensor_unref(tensor);
+    faults_end();
+}
+static int create_from(tn_data **ret_data)
+{
+    return tn_data_create(sched, TN_OPTIONS(tn_data_options, .tensor = tensor), ret_data);
+}
+static int create_out_from(void) { return create_from(FAULTS_OUT(tn_data *)); }
+static void make_from(void) { TN_CHECK_OK(create_from(&data)); }
+static void close_from(void) { data = tn_data_close(data); }
+static int get_tensor(void) { return tn_data_tensor(data) == tensor ? 0 : TN_ERR_CORRUPT; }
+FAULTS_WHEN(tn_data_create, from_a_tensor, .prepare = make_with_domain,
+            .finish = end_with_domain, .call = create_out_from, .undo = close_out_data)
+FAULTS(tn_data_tensor, .never_fails = true, .has_no_calls = true, .prepare = make_with_domain,
+       .finish = end_with_domain, .before = make_from, .call = get_tensor, .undo = close_from)
+
 FAULTS(tn_memory_get_info, WITH_SCHED, .has_no_calls = true, .call = get_memory)
 FAULTS_WHEN(tn_graph_add, with_data, .keeps_memory = true, .prepare = have_threads,
             .before = make_data, .measure = tasks, .call = add_with_data,

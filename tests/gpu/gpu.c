@@ -230,12 +230,22 @@ void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
     tn_tensor_info info = {.struct_size = sizeof info};
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor);
     TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
-    enter(0);
+    int32_t device = tn_tensor_device(tensor).id;
+    enter(device);
     assert_int_equal(gpu_fake.kernel_fill(NULL, at, info.size_bytes, value), 0);
-    leave(0);
+    leave(device);
 }
 
 /* ---- tensors ----------------------------------------------------------------------------- */
+
+void gpu_break(const tn_tensor *tensor)
+{
+    CUdeviceptr beyond = (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor) + ((uint64_t)1 << 44);
+    int32_t device = tn_tensor_device(tensor).id;
+    enter(device);
+    assert_int_equal(gpu_fake.kernel_fill(NULL, beyond, 1, 0), 0);
+    leave(device);
+}
 
 tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value)
 {

@@ -66,8 +66,13 @@ extern const tn_device gpu_0, gpu_cpu;
 
 /** A tensor of bytes on device 0, all of them `value`. */
 tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);
-/** Have a kernel write each byte of a tensor on device 0, and do not wait for it. */
+/** Have a kernel write each byte of a tensor on a device, and do not wait for it. */
 void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value);
+/**
+ * Have a kernel write where there is no memory: the device of this tensor does nothing for this
+ * process any more (error 700), and keeps its memory until this process ends. Fake only.
+ */
+void gpu_break(const tn_tensor *tensor);
 /** From now on the default stream of a device does nothing that it is given. Fake only. */
 void gpu_hold(int32_t device);
 /** End gpu_hold(). */

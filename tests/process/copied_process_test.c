@@ -349,6 +349,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_sched_write_trace, TN_ERR_FORKED, tn_sched_write_trace(sched, 1))                     \
     X(tn_data_create, TN_ERR_FORKED, tn_data_create(sched, &of_data, OUT(tn_data *)))          \
     X(tn_data_fetch, TN_ERR_FORKED, tn_data_fetch(data, TN_NOW))                               \
+    X(tn_data_tensor, 0, DO(tn_data_tensor(data)))                                             \
     X(tn_data_close, 0, DO(tn_data_close(data)))                                               \
     X(tn_memory_get_info, TN_ERR_FORKED,                                                       \
       tn_memory_get_info(sched, &host, OUT_STRUCT(tn_memory_info)))                            \

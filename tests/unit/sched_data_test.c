@@ -733,8 +733,8 @@ TN_TEST(a_wrong_option_of_data_or_memories_is_named)
     expect_detail("bytes is 0");
     assert_int_equal(tn_data_create(sched, TN_OPTIONS(tn_data_options, .bytes = 1), &data),
                      TN_ERR_INVALID);
-    assert_int_equal(create(&items[0], 4, &data), TN_ERR_INVALID);
-    expect_detail("TN_DATA_ON_HOST and TN_DATA_TEMPORARY are known");
+    assert_int_equal(create(&items[0], 8, &data), TN_ERR_INVALID);
+    expect_detail("TN_DATA_ON_HOST, TN_DATA_TEMPORARY and TN_DATA_LIKE are known");
     tn_memory_info info = {.struct_size = sizeof info};
     assert_int_equal(tn_memory_get_info(sched, &(tn_memory){"GPU", 9, 0}, &info),
                      TN_ERR_NOT_FOUND);

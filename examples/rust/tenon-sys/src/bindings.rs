@@ -1182,6 +1182,96 @@ pub struct tn_sched {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct tn_memory {
+    pub resource: *const ::std::os::raw::c_char,
+    pub slot: u32,
+    pub reserved: u32,
+}
+impl Default for tn_memory {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_data {
+    _unused: [u8; 0],
+}
+pub type tn_data_copy_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        context: *mut ::std::os::raw::c_void,
+        from: *const tn_memory,
+        to: *const tn_memory,
+    ) -> ::std::os::raw::c_int,
+>;
+pub type tn_data_drop_fn = ::std::option::Option<
+    unsafe extern "C" fn(context: *mut ::std::os::raw::c_void, memory: *const tn_memory),
+>;
+pub const TN_DATA_ON_HOST: _bindgen_ty_29 = 1;
+pub const TN_DATA_TEMPORARY: _bindgen_ty_29 = 2;
+pub const TN_DATA_LIKE: _bindgen_ty_29 = 4;
+pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_data_options {
+    pub struct_size: size_t,
+    pub name: *const ::std::os::raw::c_char,
+    pub bytes: u64,
+    pub flags: u32,
+    pub reserved: u32,
+    pub copy: tn_data_copy_fn,
+    pub drop: tn_data_drop_fn,
+    pub context: *mut ::std::os::raw::c_void,
+    pub tensor: *mut tn_tensor,
+}
+impl Default for tn_data_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+extern "C" {
+    pub fn tn_data_create(
+        sched: *mut tn_sched,
+        options: *const tn_data_options,
+        ret_data: *mut *mut tn_data,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_data_fetch(data: *mut tn_data, deadline: tn_deadline) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_data_tensor(data: *mut tn_data) -> *mut tn_tensor;
+}
+extern "C" {
+    pub fn tn_data_close(data: *mut tn_data) -> *mut tn_data;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_memory_info {
+    pub struct_size: size_t,
+    pub capacity: u64,
+    pub used: u64,
+    pub idle: u64,
+    pub evictions: u64,
+    pub arrived: u64,
+}
+extern "C" {
+    pub fn tn_memory_get_info(
+        sched: *mut tn_sched,
+        memory: *const tn_memory,
+        ret_info: *mut tn_memory_info,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct tn_graph {
     _unused: [u8; 0],
 }
@@ -1190,13 +1280,13 @@ pub struct tn_graph {
 pub struct tn_kind {
     _unused: [u8; 0],
 }
-pub const TN_ORDER_AUTO: _bindgen_ty_29 = 0;
-pub const TN_ORDER_DEPTH: _bindgen_ty_29 = 1;
-pub const TN_ORDER_RANK: _bindgen_ty_29 = 2;
-pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
-pub const TN_SCHED_VIRTUAL: _bindgen_ty_30 = 1;
-pub const TN_SCHED_TRACE: _bindgen_ty_30 = 2;
+pub const TN_ORDER_AUTO: _bindgen_ty_30 = 0;
+pub const TN_ORDER_DEPTH: _bindgen_ty_30 = 1;
+pub const TN_ORDER_RANK: _bindgen_ty_30 = 2;
 pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
+pub const TN_SCHED_VIRTUAL: _bindgen_ty_31 = 1;
+pub const TN_SCHED_TRACE: _bindgen_ty_31 = 2;
+pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_event {
@@ -1246,6 +1336,7 @@ pub struct tn_sched_options {
     pub name: *const ::std::os::raw::c_char,
     pub memories: *const ::std::os::raw::c_char,
     pub links: *const ::std::os::raw::c_char,
+    pub devices: *const ::std::os::raw::c_char,
 }
 impl Default for tn_sched_options {
     fn default() -> Self {
@@ -1300,27 +1391,11 @@ extern "C" {
         fd: ::std::os::raw::c_int,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_TASK_DONE: _bindgen_ty_31 = 0;
-pub const TN_TASK_PENDING: _bindgen_ty_31 = 1;
-pub const TN_TASK_RETRY: _bindgen_ty_31 = 2;
-pub const TN_TASK_OOM: _bindgen_ty_31 = 3;
-pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_memory {
-    pub resource: *const ::std::os::raw::c_char,
-    pub slot: u32,
-    pub reserved: u32,
-}
-impl Default for tn_memory {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
+pub const TN_TASK_DONE: _bindgen_ty_32 = 0;
+pub const TN_TASK_PENDING: _bindgen_ty_32 = 1;
+pub const TN_TASK_RETRY: _bindgen_ty_32 = 2;
+pub const TN_TASK_OOM: _bindgen_ty_32 = 3;
+pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_call {
@@ -1365,8 +1440,8 @@ impl Default for tn_variant {
         }
     }
 }
-pub const TN_VARIANTS: _bindgen_ty_32 = 4;
-pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_VARIANTS: _bindgen_ty_33 = 4;
+pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_kind_options {
@@ -1390,82 +1465,13 @@ impl Default for tn_kind_options {
         }
     }
 }
-pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_33 = 1;
-pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
+pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_34 = 1;
+pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_kind_create(
         sched: *mut tn_sched,
         options: *const tn_kind_options,
         ret_kind: *mut *mut tn_kind,
-    ) -> ::std::os::raw::c_int;
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_data {
-    _unused: [u8; 0],
-}
-pub type tn_data_copy_fn = ::std::option::Option<
-    unsafe extern "C" fn(
-        context: *mut ::std::os::raw::c_void,
-        from: *const tn_memory,
-        to: *const tn_memory,
-    ) -> ::std::os::raw::c_int,
->;
-pub type tn_data_drop_fn = ::std::option::Option<
-    unsafe extern "C" fn(context: *mut ::std::os::raw::c_void, memory: *const tn_memory),
->;
-pub const TN_DATA_ON_HOST: _bindgen_ty_34 = 1;
-pub const TN_DATA_TEMPORARY: _bindgen_ty_34 = 2;
-pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_data_options {
-    pub struct_size: size_t,
-    pub name: *const ::std::os::raw::c_char,
-    pub bytes: u64,
-    pub flags: u32,
-    pub reserved: u32,
-    pub copy: tn_data_copy_fn,
-    pub drop: tn_data_drop_fn,
-    pub context: *mut ::std::os::raw::c_void,
-}
-impl Default for tn_data_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-extern "C" {
-    pub fn tn_data_create(
-        sched: *mut tn_sched,
-        options: *const tn_data_options,
-        ret_data: *mut *mut tn_data,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_data_fetch(data: *mut tn_data, deadline: tn_deadline) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_data_close(data: *mut tn_data) -> *mut tn_data;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct tn_memory_info {
-    pub struct_size: size_t,
-    pub capacity: u64,
-    pub used: u64,
-    pub idle: u64,
-    pub evictions: u64,
-    pub arrived: u64,
-}
-extern "C" {
-    pub fn tn_memory_get_info(
-        sched: *mut tn_sched,
-        memory: *const tn_memory,
-        ret_info: *mut tn_memory_info,
     ) -> ::std::os::raw::c_int;
 }
 #[repr(C)]
