@@ -123,6 +123,7 @@ void gpu_begin(const struct fake_options *options)
     snprintf(universe, sizeof universe, "%s/universe", tnt_folder());
     (void)unlink(universe); /* that of a test which failed */
     assert_int_equal(gpu_fake.make(universe, &ours), 0);
+    tnt_at_child_end = gpu_fake.detach;
     setenv("TENON_FAKECUDA", universe, 1);
 }
 

@@ -65,6 +65,8 @@ typedef int tnt_child_fn(void *argument);
 
 /** Run `run` in a forked child; a failed assertion in it is printed and exits with 1. */
 pid_t tnt_fork(tnt_child_fn *run, void *argument);
+/** What such a child does after `run` has returned; NULL: nothing more. */
+extern void (*tnt_at_child_end)(void);
 /*
  * From now on, the kernel refuses this system call to this process and its children: it fails
  * with `error`, an errno.

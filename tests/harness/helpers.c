@@ -53,6 +53,8 @@ bool tnt_refuse(int number, int error)
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
+void (*tnt_at_child_end)(void);
+
 pid_t tnt_fork(tnt_child_fn *run, void *argument)
 {
     fflush(NULL);
@@ -61,6 +63,8 @@ pid_t tnt_fork(tnt_child_fn *run, void *argument)
         fail_msg("fork: %s", strerror(errno));
     if (pid == 0) {
         int code = run(argument);
+        if (tnt_at_child_end != NULL)
+            tnt_at_child_end();
         fflush(NULL);
         _exit(code);
     }
