@@ -11,6 +11,7 @@ help:
 	@echo 'make bench        measure the figures of docs/figures.md'
 	@echo 'make bench-peers  the Python package beside PyTorch and the standard library'
 	@echo 'make bench-compare  the table of README.md: beside PyTorch, the standard library, Ray, iceoryx2'
+	@echo 'make test-gpu     the tests of GPU memory alone, with a fake driver'
 	@echo 'make check-gpu    on a machine with a GPU: tests, facts and figures, into docs/gpu-report.md'
 	@echo 'make check        before a release: format, layers, symbols, headers, tidy, sanitizers, tests'
 	@echo 'make docs         build the site of the documentation: build/docs/html/index.html'

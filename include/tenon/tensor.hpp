@@ -109,6 +109,8 @@ class tensor
     int32_t ndim() const { return tn_tensor_ndim(get()); }
     /** Number of elements. */
     int64_t count() const { return tn_tensor_count(get()); }
+    /** The device that has its memory, as this process numbers devices. */
+    tn_device device() const { return tn_tensor_device(get()); }
     sizes shape() const
     {
         const int64_t *first = tn_tensor_shape(get());
@@ -123,7 +125,10 @@ class tensor
         return info;
     }
 
-    /** The first element; valid while the tensor lives and is not shared anew. */
+    /**
+     * The first element; valid while the tensor lives and is not shared anew. Of a tensor on a
+     * device it is an address that only the device can follow.
+     */
     void *data() const { return tn_tensor_data(get()); }
 
     /** The same as T, which must be the type of the elements. */
@@ -136,9 +141,11 @@ class tensor
     }
 
 #if __cplusplus >= 202002L
-    /** All elements, which must lie side by side in row-major order. */
+    /** All elements, which must be on the CPU, side by side in row-major order. */
     template <class T> std::span<T> span() const
     {
+        if (device().type != TN_DEVICE_CPU)
+            throw error(TN_ERR_INVALID, "the tensor is on a device: copy it by to() first");
         if (!info().is_contiguous)
             throw error(TN_ERR_INVALID, "the tensor is not contiguous: clone() it first");
         return std::span<T>(data<T>(), static_cast<size_t>(count()));
@@ -158,6 +165,14 @@ class tensor
         options.struct_size = sizeof options;
         tensor made;
         check(tn_tensor_clone(domain, tensor_, &options, &made.tensor_));
+        return made;
+    }
+
+    /** A tensor on another device with the elements of this one: tn_tensor_to(). */
+    tensor to(tn_domain *domain, tn_device device, void *stream = nullptr) const
+    {
+        tensor made;
+        check(tn_tensor_to(domain, tensor_, device, stream, &made.tensor_));
         return made;
     }
 

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include <dlfcn.h>
+
 #include <tenon/tenon.hpp>
 
 using namespace std::chrono_literals;
@@ -153,6 +155,43 @@ TEST(a_span_has_all_elements_of_a_contiguous_tensor)
     EXPECT_STATUS(TN_ERR_INVALID, tensor.transpose().span<float>());
 }
 #endif
+
+/* Devices of the fake driver of tests/fakecuda, for this process. */
+class fake_devices
+{
+  public:
+    fake_devices()
+        : path_("/tmp/tenon-cpp-devices-" + std::to_string(getpid())),
+          library_(dlopen(std::getenv("TENON_TEST_FAKECUDA"), RTLD_NOW | RTLD_LOCAL))
+    {
+        EXPECT(library_ != nullptr);
+        auto make =
+            reinterpret_cast<int (*)(const char *, const void *)>(dlsym(library_, "fake_make"));
+        EXPECT(make(path_.c_str(), nullptr) == 0);
+        setenv("TENON_CUDA_LIBRARY", std::getenv("TENON_TEST_FAKECUDA"), 1);
+        setenv("TENON_FAKECUDA", path_.c_str(), 1);
+    }
+    ~fake_devices() { unlink(path_.c_str()); }
+
+  private:
+    std::string path_;
+    void *library_;
+};
+
+TEST(a_tensor_goes_to_a_device_and_back)
+{
+    fake_devices devices;
+    world world;
+    auto here = numbers(world, 1);
+    auto there = here.to(world, {TN_DEVICE_CUDA, 0});
+    EXPECT(here.device().type == TN_DEVICE_CPU && there.device().type == TN_DEVICE_CUDA);
+    auto back = there.to(world, {TN_DEVICE_CPU, 0});
+    back.copy_from(there); /* it waits */
+    EXPECT(back.data<float>()[5] == 6);
+#if __cplusplus >= 202002L
+    EXPECT_STATUS(TN_ERR_INVALID, there.span<float>());
+#endif
+}
 
 TEST(a_pushed_tensor_stays_and_a_moved_one_goes)
 {

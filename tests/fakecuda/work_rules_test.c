@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fakecuda/world.h"
@@ -263,5 +264,58 @@ TN_TEST(random_delays_keep_the_order_of_a_stream)
         OK(cuMemsetD8Async(chunk.ptr, i, 16, stream));
     OK(cuStreamSynchronize(stream));
     assert_int_equal(byte_at(chunk.ptr), 30);
+    end();
+}
+
+static int send_handle(void *channel)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp properties = world_properties();
+    OK(cuInit(0));
+    OK(cuMemCreate(&handle, CHUNK, &properties, 0));
+    channel_send(channel, &handle, sizeof handle);
+    OK(cuMemRelease(handle));
+    fake_detach();
+    return 0;
+}
+
+/* What is random, such as the number of a handle, is the same if the seed is. */
+static CUmemGenericAllocationHandle handle_of_seed(uint64_t seed)
+{
+    world_begin(&(struct fake_options){.seed = seed});
+    struct channel channel = channel_open();
+    tnt_wait_ok(tnt_fork(send_handle, &channel));
+    CUmemGenericAllocationHandle handle;
+    channel_receive(&channel, &handle, sizeof handle);
+    channel_close(&channel);
+    world_end();
+    return handle;
+}
+
+TN_TEST(a_seed_decides_what_is_random)
+{
+    CUmemGenericAllocationHandle first = handle_of_seed(17);
+    assert_true(handle_of_seed(17) == first);
+    assert_true(handle_of_seed(18) != first);
+}
+
+/* The delays are random, but so many of them take some time together. */
+TN_TEST(an_operation_may_begin_later_than_it_could)
+{
+    enum { COUNT = 200, LEAST_NS = 2000000 };
+    struct timespec before, after;
+    world_begin(&(struct fake_options){.delays = true, .seed = tnt_random()});
+    world_enter();
+    chunk = chunk_create(CHUNK);
+    OK(cuStreamCreate(&stream, 0));
+    fake_hold(stream);
+    for (int i = 0; i < COUNT; i++)
+        OK(cuMemsetD8Async(chunk.ptr, 1, 16, stream));
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    fake_release(stream);
+    OK(cuStreamSynchronize(stream));
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    long ns = (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec;
+    assert_true(ns >= LEAST_NS);
     end();
 }

@@ -90,6 +90,12 @@ def a_driver_without_devices_is_named(folder):
     assert "there is no CUDA device" in output, output
 
 
+def every_program_of_the_tests_is_in_the_suite(_):
+    suite = re.search(r"^SUITE = \[(.*?)\]", CHECK.read_text(encoding="utf-8"), re.M | re.S)[1]
+    programs = {path.stem for path in pathlib.Path(__file__).parent.glob("*_test.c")}
+    assert programs and programs == set(re.findall(r"\w+", suite)), programs
+
+
 def a_rehearsal_never_writes_the_report_of_a_gpu(_):
     status, output = check("--rehearse", CHECK.parent.parent / "docs" / "gpu-report.md", "--build", BUILD)
     assert status != 0 and "never writes docs/gpu-report.md" in output, output
@@ -101,6 +107,7 @@ def main():
         a_question_that_hangs_or_dies_is_a_line_of_the_report,
         without_a_driver_no_report_is_written,
         a_driver_without_devices_is_named,
+        every_program_of_the_tests_is_in_the_suite,
         a_rehearsal_never_writes_the_report_of_a_gpu,
     ]
     print(f"1..{len(tests)}")

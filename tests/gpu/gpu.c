@@ -119,6 +119,8 @@ void gpu_begin(const struct fake_options *options)
         return;
     load_fake();
     ours.world = world();
+    if (ours.seed == 0)
+        ours.seed = tnt_random(); /* of addresses and delays: TN_TEST_SEED repeats them */
     device_count = ours.device_count != 0 ? (int)ours.device_count : 1;
     snprintf(universe, sizeof universe, "%s/universe", tnt_folder());
     (void)unlink(universe); /* that of a test which failed */
