@@ -280,6 +280,67 @@ TN_TEST(a_descriptor_of_another_driver_is_refused)
     end();
 }
 
+/* ---- drivers that lack something, and numbers that collide --------------------------------
+ */
+
+static void make_and_copy(void)
+{
+    tn_tensor *tensor = gpu_tensor(domain, BYTES, 49), *clone;
+    TN_CHECK_OK(tn_tensor_clone(domain, tensor, NULL, &clone));
+    gpu_expect(domain, clone, 49);
+    tn_tensor_unref(clone);
+    tn_tensor_unref(tensor);
+}
+
+TN_TEST(a_driver_that_registers_no_memory_does_all_else)
+{
+    tn_tensor *here;
+    gpu_need_fake();
+    begin(&(struct fake_options){.without = FAKE_NO_REGISTER});
+    TN_CHECK_OK(create(BYTES, NULL, &here));
+    assert_int_equal(tn_tensor_pin(here), TN_ERR_UNSUPPORTED);
+    expect_detail("too old for");
+    TN_CHECK_OK(tn_tensor_unpin(here));
+    tn_tensor_unref(here);
+    make_and_copy();
+    end();
+}
+
+TN_TEST(a_driver_without_what_tensors_do_not_need_is_enough)
+{
+    gpu_need_fake();
+    begin(&(struct fake_options){.without = FAKE_NO_UUID_V2 | FAKE_NO_MEM_OPS |
+                                            FAKE_NO_IPC_EVENTS | FAKE_NO_RETAIN |
+                                            FAKE_NO_CAPTURE | FAKE_NO_EVENTS,
+                                 .driver_version = 11020});
+    make_and_copy();
+    end();
+}
+
+static int pop_with_same_number(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = pop();
+    gpu_expect(domain, tensor, 50);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+/* As in two containers, each with a space of process numbers of its own. */
+TN_TEST(processes_of_one_number_share_memory_of_a_device)
+{
+    gpu_need_fake();
+    begin(NULL);
+    setenv("TENON_FAKECUDA_PID", "77", 1);
+    pid_t pid = tnt_fork(pop_with_same_number, NULL);
+    tn_tensor *tensor = gpu_tensor(domain, BYTES, 50);
+    push(tensor);
+    tnt_wait_ok(pid);
+    tn_tensor_unref(tensor);
+    end();
+}
+
 /* ---- more memory than descriptors -------------------------------------------------------- */
 
 static void limit_descriptors(rlim_t most)
