@@ -102,8 +102,15 @@ typedef struct tn_sched_options {
     const char *name; /* that they show, as tn_queue_open() takes it; copied; NULL: none */
     /* For tasks that have data (see tn_data): */
     const char *memories; /* bytes of the memory of each card, as in "GPU=16000000000" */
-    const char *links;    /* bytes a second between memories, as in "HOST=24000000000
-                             PEER=100000000000"; what is not given is measured */
+    /*
+     * Bytes a second between memories, as in "HOST=24000000000 PEER=100000000000
+     * FAR=40000000000" for copies between the host and a card, between cards that are near each
+     * other, and between others. Cards of one resource are near each other if the groups that
+     * they are in are in one group, and if no node of memory is known to be near only one of
+     * their devices (tn_device_info.numa_node). What is not given is measured: by the first
+     * copy, then as a moving average. Until then it is 10 GB/s, and FAR is half of PEER.
+     */
+    const char *links;
     /*
      * For data with a tensor: the device of each card, in their order, as tn_device_find()
      * reads it: "GPU=(cuda:0,cuda:1)", or UUIDs. A card that `memories` does not name has as

@@ -146,8 +146,8 @@ static bool is_nearer(const struct tni_plan *plan, uint32_t one, uint32_t other,
     const struct tni_memories *memories = &plan->memories;
     if (memories->all[one].is_lost != memories->all[other].is_lost)
         return memories->all[other].is_lost;
-    return memories->ns_per_byte[tni_link_between(one, to)] <
-           memories->ns_per_byte[tni_link_between(other, to)];
+    return memories->ns_per_byte[tni_link_between(memories, one, to)] <
+           memories->ns_per_byte[tni_link_between(memories, other, to)];
 }
 
 /* The valid copy that is brought to a memory in the least time; NULL: none is valid. */
@@ -172,7 +172,8 @@ uint64_t tni_data_cost_ns(const struct tni_plan *plan, const struct tni_access *
         const struct tni_copy *source = find_source(plan, a->data, memory);
         if (source != NULL)
             cost += (double)a->data->bytes *
-                    plan->memories.ns_per_byte[tni_link_between(source->memory, memory)];
+                    plan->memories
+                        .ns_per_byte[tni_link_between(&plan->memories, source->memory, memory)];
     }
     return (uint64_t)cost;
 }
@@ -403,10 +404,9 @@ void tni_data_begin(struct tni_plan *plan, struct tni_running *running, bool emp
     running->move_ns = 0;
     for (const struct tni_copy *copy = running->moves; copy != NULL; copy = copy->next_move)
         if (copy->state == TNI_COPY_COMING && copy->from != TNI_NO_MEMORY)
-            running->move_ns +=
-                (uint64_t)((double)copy->data->bytes *
-                           plan->memories
-                               .ns_per_byte[tni_link_between(copy->from, copy->memory)]);
+            running->move_ns += (uint64_t)((double)copy->data->bytes *
+                                           plan->memories.ns_per_byte[tni_link_between(
+                                               &plan->memories, copy->from, copy->memory)]);
 }
 
 /* ---- moved, ended ------------------------------------------------------------------------ */

@@ -11,8 +11,11 @@
 enum { TNI_HOST = 0, TNI_MEMORIES = 64, TNI_NO_MEMORY = 255 };
 enum { TNI_READS = 1, TNI_WRITES = 2 };
 
-/* Between which memories data is moved; each has a speed of its own. */
-enum { TNI_LINK_HOST, TNI_LINK_PEER, TNI_LINKS };
+/*
+ * Between which memories data is moved; each has a speed of its own. PEER: cards that are near
+ * each other; FAR: those that are not.
+ */
+enum { TNI_LINK_HOST, TNI_LINK_PEER, TNI_LINK_FAR, TNI_LINKS };
 
 /* A copy of data in one memory. At most one thread moves it at a time. */
 struct tni_copy {
@@ -50,6 +53,8 @@ struct tni_data {
 struct tni_memory {
     struct tni_pool *pool;  /* NULL: the host */
     uint32_t first, count;  /* the slots of the card */
+    uint32_t parent;        /* the group that the card is in */
+    int32_t node;           /* of the host's memory, the node near the device; -1: not known */
     uint64_t capacity;      /* bytes */
     uint64_t used, idle;    /* idle: of copies that nothing pins */
     _Atomic bool is_lost;   /* its device failed: nothing is brought there or back any more */
@@ -149,10 +154,7 @@ void tni_data_end(struct tni_plan *plan, struct tni_running *running);
 /** Learn how long copies over a link took. */
 void tni_link_learn(struct tni_memories *memories, uint32_t link, uint64_t bytes,
                     uint64_t took_ns);
-/** Over which link a copy goes. */
-static inline uint32_t tni_link_between(uint32_t from, uint32_t to)
-{
-    return from == TNI_HOST || to == TNI_HOST ? TNI_LINK_HOST : TNI_LINK_PEER;
-}
+/** Over which link a copy goes: TNI_LINK_*. */
+uint32_t tni_link_between(const struct tni_memories *memories, uint32_t from, uint32_t to);
 
 #endif

@@ -11,28 +11,46 @@ static bool is_card(const struct tni_pool *pool, uint32_t group)
     return pool->groups[group].end == group + 1 && pool->group_count > 1;
 }
 
-static int add_memory(struct tni_memories *memories, struct tni_pool *pool, uint32_t first,
-                      uint32_t count, uint64_t capacity)
+/* @param group  of the card; 0: it is a slot in no group */
+static int add_memory(struct tni_memories *memories, struct tni_pool *pool, uint32_t group,
+                      uint64_t capacity, struct tni_memory **ret_memory)
 {
     if (memories->count == TNI_MEMORIES)
         return tni_fail(TN_ERR_INVALID, "there are more than %d memories", TNI_MEMORIES - 1);
     struct tni_memory *memory = &memories->all[memories->count++];
-    *memory =
-        (struct tni_memory){.pool = pool, .first = first, .count = count, .capacity = capacity};
+    *memory = (struct tni_memory){.pool = pool, .capacity = capacity, .node = -1};
     memory->oldest.prev = memory->oldest.next = &memory->oldest;
+    if (group != 0) {
+        memory->first = pool->groups[group].first;
+        memory->count = pool->groups[group].count;
+        memory->parent = pool->groups[group].parent;
+    }
+    *ret_memory = memory;
     return 0;
+}
+
+static int add_slot(struct tni_memories *memories, struct tni_pool *pool, uint32_t slot,
+                    uint64_t capacity)
+{
+    struct tni_memory *memory;
+    int status = add_memory(memories, pool, 0, capacity, &memory);
+    if (status == 0) {
+        memory->first = slot;
+        memory->count = 1;
+    }
+    return status;
 }
 
 int tni_memories_add(struct tni_memories *memories, struct tni_pool *pool, uint64_t capacity,
                      const char *option)
 {
+    struct tni_memory *memory;
     int status = 0;
     for (uint32_t i = 0; pool->group_count == 1 && i < pool->slot_count && status == 0; i++)
-        status = add_memory(memories, pool, i, 1, capacity);
+        status = add_slot(memories, pool, i, capacity);
     for (uint32_t g = 0; g < pool->group_count && status == 0; g++)
         if (is_card(pool, g))
-            status = add_memory(memories, pool, pool->groups[g].first, pool->groups[g].count,
-                                capacity);
+            status = add_memory(memories, pool, g, capacity, &memory);
     /* A slot beside inner groups is in none of them. */
     for (uint32_t i = 0; pool->group_count > 1 && i < pool->slot_count; i++)
         if (!is_card(pool, pool->slots[i].group))
@@ -77,7 +95,7 @@ static int read_capacities(struct tni_memories *memories, struct tni_pools *pool
 static int read_links(struct tni_memories *memories, const char *text)
 {
     static const char *const names[TNI_LINKS] = {
-        [TNI_LINK_HOST] = "HOST", [TNI_LINK_PEER] = "PEER"};
+        [TNI_LINK_HOST] = "HOST", [TNI_LINK_PEER] = "PEER", [TNI_LINK_FAR] = "FAR"};
     struct tni_word word;
     int status = 0;
     while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
@@ -87,7 +105,7 @@ static int read_links(struct tni_memories *memories, const char *text)
                                     memcmp(names[link], word.name, (size_t)word.name_len) != 0))
             link++;
         if (link == TNI_LINKS)
-            return tni_fail(TN_ERR_INVALID, "links names %.*s: there are HOST and PEER",
+            return tni_fail(TN_ERR_INVALID, "links names %.*s: there are HOST, PEER and FAR",
                             word.name_len, word.name);
         if ((status = tni_word_amount(&word, &amount)) != 0)
             return status;
@@ -101,6 +119,16 @@ static int read_links(struct tni_memories *memories, const char *text)
     return status;
 }
 
+uint32_t tni_link_between(const struct tni_memories *memories, uint32_t from, uint32_t to)
+{
+    const struct tni_memory *a = &memories->all[from], *b = &memories->all[to];
+    if (from == TNI_HOST || to == TNI_HOST)
+        return TNI_LINK_HOST;
+    bool is_far = (a->pool == b->pool && a->parent != b->parent) ||
+                  (a->node >= 0 && b->node >= 0 && a->node != b->node);
+    return is_far ? TNI_LINK_FAR : TNI_LINK_PEER;
+}
+
 int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
                       const char *capacities, const char *links)
 {
@@ -109,11 +137,14 @@ int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a scheduler");
     for (uint32_t i = 0; i < TNI_LINKS; i++)
         memories->ns_per_byte[i] = 0.1; /* 10 GB/s, until it is known */
-    int status = add_memory(memories, NULL, 0, 0, UINT64_MAX);
+    struct tni_memory *host;
+    int status = add_memory(memories, NULL, 0, UINT64_MAX, &host);
     if (status == 0)
         status = read_capacities(memories, pools, capacities);
     if (status == 0)
         status = read_links(memories, links);
+    if (!memories->is_measured[TNI_LINK_FAR]) /* until it is known, near cards are better */
+        memories->ns_per_byte[TNI_LINK_FAR] = 2 * memories->ns_per_byte[TNI_LINK_PEER];
     if (status != 0)
         tni_memories_fini(memories);
     return status;

@@ -157,7 +157,7 @@ static int copy(struct tn_sched *sched, const struct tni_copy *its, struct speed
                         "no TN_ERR_*",
                         data->name, status);
     if (status == 0 && has_source) {
-        uint32_t link = tni_link_between(its->from, its->memory);
+        uint32_t link = tni_link_between(&data->sched->plan.memories, its->from, its->memory);
         speeds->bytes[link] += data->options.bytes;
         speeds->ns[link] += tni_os_now_ns() - since_ns;
     }

@@ -51,10 +51,14 @@ static int set_device(struct tn_sched *sched, uint32_t memory, tn_device device,
 {
     const struct tni_memory_kind *kind = tni_memory_kind(device.type);
     int status = check_device(sched, device);
+    tn_device_info info = {.struct_size = sizeof info};
+    if (status == 0)
+        status = tn_device_get_info(device, &info);
     if (status == 0)
         status = kind->use(kind, device.id);
     if (status != 0)
         return status;
+    sched->plan.memories.all[memory].node = info.numa_node;
     sched->devices[memory] = device;
     return has_capacity
                ? 0

@@ -299,9 +299,8 @@ TN_TEST(a_call_with_a_deadline_gets_a_block_that_is_released)
 
 TN_TEST(a_domain_may_have_smaller_slabs)
 {
-    const tn_domain_options options = {.struct_size = sizeof options,
-                                       .blocks = 1 << 16,
-                                       .device_slab_bytes = 2 * GRANULE};
+    const tn_domain_options options = {
+        .struct_size = sizeof options, .blocks = 1 << 16, .device_slab_bytes = 2 * GRANULE};
     enum { COUNT = 3000 };
     static tn_tensor *tensors[COUNT];
     begin_with(NULL, &options);

@@ -713,7 +713,7 @@ TN_TEST(a_wrong_option_of_data_or_memories_is_named)
                  {"GPU=5 GPU=6", NULL, "memories names GPU twice"},
                  {"GPU=x", NULL, "an amount is a number"},
                  {"MIX=5", NULL, "slot 9 lies beside groups"},
-                 {NULL, "NVLINK=5", "links names NVLINK: there are HOST and PEER"},
+                 {NULL, "NVLINK=5", "links names NVLINK: there are HOST, PEER and FAR"},
                  {NULL, "HOST=0", "HOST=0: a link carries more than 0 bytes"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         tn_sched *none = NULL;
@@ -909,4 +909,32 @@ TN_TEST(a_variant_is_chosen_with_the_time_that_its_data_takes)
         assert_int_equal(virtual_ns(), ends_ns[i]);
         close_all();
     }
+}
+
+static uint64_t arrived_at(uint32_t slot)
+{
+    tn_memory_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(tn_memory_get_info(sched, &(tn_memory){"GPU", slot, 0}, &info));
+    return info.arrived;
+}
+
+/* The data is on the last card, which is busy: 500 ns from there to its peer, 1000 to others.
+ */
+TN_TEST(a_task_takes_the_card_that_is_near_its_data)
+{
+    open_with("CPU=1 GPU=(((0),(1)),((2),(3)))", "GPU=3000", TN_SCHED_VIRTUAL);
+    struct item *item = make(0, 0);
+    tn_kind *quick = timed_kind("CPU=0 GPU=1", NULL, 100, 0);
+    tn_kind *slow = timed_kind("CPU=0 GPU=1", NULL, 5000, 0);
+    struct deed none = {.count = 0}, update = updates(item, 0), read = reads(item);
+    for (int i = 0; i < 3; i++)
+        add(quick, &none, NULL);
+    uint64_t task = add(quick, &update, NULL);
+    add(slow, &read, &task);
+    add(quick, &read, &task);
+    TN_CHECK_OK(wait_for_all());
+    static const uint64_t arrived[] = {0, 0, BYTES, BYTES};
+    for (uint32_t slot = 0; slot < 4; slot++)
+        assert_int_equal(arrived_at(slot), arrived[slot]);
+    close_all();
 }
