@@ -41,13 +41,18 @@ CUresult CUdevice CUdeviceptr CUmemGenericAllocationHandle cuuint64_t CUcontext 
 CUipcEventHandle CUdevice_attribute CUpointer_attribute CUstreamCaptureStatus CUmemAllocationType
 CUmemAllocationHandleType CUmemAllocationGranularity_flags CUmemLocationType CUmemAccess_flags
 CUdriverProcAddressQueryResult CUmemLocation CUmemAllocationProp CUmemAccessDesc
-CUmodule CUfunction CUmemoryPool CUmemPoolProps
+CUmemorytype CUarray CUDA_MEMCPY2D CUmodule CUfunction CUmemoryPool CUmemPoolProps
 """.split()
 FIELDS = [
     ("CUmemLocation", "type"), ("CUmemLocation", "id"), ("CUmemAllocationProp", "type"),
     ("CUmemAllocationProp", "requestedHandleTypes"), ("CUmemAllocationProp", "location"),
     ("CUmemAllocationProp", "win32HandleMetaData"), ("CUmemAllocationProp", "allocFlags"),
     ("CUmemAccessDesc", "location"), ("CUmemAccessDesc", "flags"),
+    ("CUDA_MEMCPY2D", "srcXInBytes"), ("CUDA_MEMCPY2D", "srcY"), ("CUDA_MEMCPY2D", "srcMemoryType"),
+    ("CUDA_MEMCPY2D", "srcHost"), ("CUDA_MEMCPY2D", "srcDevice"), ("CUDA_MEMCPY2D", "srcPitch"),
+    ("CUDA_MEMCPY2D", "dstXInBytes"), ("CUDA_MEMCPY2D", "dstY"), ("CUDA_MEMCPY2D", "dstMemoryType"),
+    ("CUDA_MEMCPY2D", "dstHost"), ("CUDA_MEMCPY2D", "dstDevice"), ("CUDA_MEMCPY2D", "dstPitch"),
+    ("CUDA_MEMCPY2D", "WidthInBytes"), ("CUDA_MEMCPY2D", "Height"),
     ("CUmemPoolProps", "allocType"), ("CUmemPoolProps", "handleTypes"), ("CUmemPoolProps", "location"),
 ]
 

@@ -13,6 +13,7 @@ enum tni_cuda_group {
     TNI_CUDA_old_uuid,
     TNI_CUDA_pointers,
     TNI_CUDA_streams,
+    TNI_CUDA_pitched,
     TNI_CUDA_capture,
     TNI_CUDA_stream_context,
     TNI_CUDA_vmm,

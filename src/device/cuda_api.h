@@ -21,6 +21,7 @@ typedef uint64_t cuuint64_t;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUarray_st *CUarray;
 typedef struct {
     char bytes[16];
 } CUuuid;
@@ -31,7 +32,7 @@ typedef struct {
 /* Enumerations of cuda.h, as the type that the compilers of Linux give them. */
 typedef unsigned CUdevice_attribute, CUpointer_attribute, CUstreamCaptureStatus,
     CUmemAllocationType, CUmemAllocationHandleType, CUmemAllocationGranularity_flags,
-    CUmemLocationType, CUmemAccess_flags, CUdriverProcAddressQueryResult;
+    CUmemLocationType, CUmemAccess_flags, CUmemorytype, CUdriverProcAddressQueryResult;
 
 typedef struct {
     CUmemLocationType type;
@@ -53,6 +54,21 @@ typedef struct {
     CUmemLocation location;
     CUmemAccess_flags flags;
 } CUmemAccessDesc;
+typedef struct {
+    size_t srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    size_t srcPitch;
+    size_t dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    size_t dstPitch;
+    size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
 
 #endif
 
@@ -194,6 +210,9 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
       (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                            \
     F(streams, cuMemsetD8Async, cuMemsetD8Async, 3020,                                         \
       (CUdeviceptr, unsigned char, size_t, CUstream))
+/* Copies of rows. Without it each row is a copy. */
+#define TNI_CUDA_PITCHED(F)                                                                    \
+    F(pitched, cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020, (const CUDA_MEMCPY2D *, CUstream))
 #define TNI_CUDA_CAPTURE(F)                                                                    \
     F(capture, cuStreamIsCapturing, cuStreamIsCapturing, 10000,                                \
       (CUstream, CUstreamCaptureStatus *))
@@ -264,6 +283,7 @@ enum { TNI_CUDA_ERRORS(TNI_CUDA_NAME_VALUE) };
     TNI_CUDA_UUID(F)                                                                           \
     TNI_CUDA_POINTERS(F)                                                                       \
     TNI_CUDA_STREAMS(F)                                                                        \
+    TNI_CUDA_PITCHED(F)                                                                        \
     TNI_CUDA_CAPTURE(F)                                                                        \
     TNI_CUDA_STREAM_CONTEXT(F)                                                                 \
     TNI_CUDA_VMM(F)                                                                            \

@@ -77,30 +77,84 @@ static int copy_between(const struct tni_memory_kind *kind, int32_t id,
     if (status != 0)
         return status;
     CUcontext to = cuda->devices[id].context, from = cuda->devices[c->from_id].context;
-    status = tni_cuda_check(
-        cuda, cuda->cuMemcpyPeerAsync(c->to, to, c->from, from, c->bytes, c->stream),
-        "cuMemcpyPeerAsync");
+    CUresult result = 0;
+    for (uint64_t row = 0; row < c->rows && result == 0; row++)
+        result =
+            cuda->cuMemcpyPeerAsync(c->to + row * c->to_pitch, to,
+                                    c->from + row * c->from_pitch, from, c->bytes, c->stream);
     tni_cuda_release(cuda, c->from_id);
+    return tni_cuda_check(cuda, result, "cuMemcpyPeerAsync");
+}
+
+static int copy_row(struct tni_cuda *cuda, const struct tni_device_copy *c)
+{
+    static const char *const names[] = {"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
+                                        "cuMemcpyDtoDAsync"};
+    return tni_cuda_check(cuda, copy_bytes(cuda, c), names[c->direction]);
+}
+
+static CUresult copy_pitched(struct tni_cuda *cuda, const struct tni_device_copy *c)
+{
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .srcPitch = c->from_pitch,
+                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .dstPitch = c->to_pitch,
+                       .WidthInBytes = c->bytes,
+                       .Height = c->rows};
+    if (c->direction == TNI_COPY_TO_DEVICE) {
+        p.srcMemoryType = CU_MEMORYTYPE_HOST;
+        p.srcHost = (const void *)(uintptr_t)c->from;
+    } else {
+        p.srcDevice = c->from;
+    }
+    if (c->direction == TNI_COPY_FROM_DEVICE) {
+        p.dstMemoryType = CU_MEMORYTYPE_HOST;
+        p.dstHost = (void *)(uintptr_t)c->to;
+    } else {
+        p.dstDevice = c->to;
+    }
+    return cuda->cuMemcpy2DAsync(&p, c->stream);
+}
+
+/*
+ * Within a device the driver may refuse pitches that it did not choose itself, and everywhere
+ * those beyond a limit of the device. Then each row is a copy.
+ */
+static int copy_rows(struct tni_cuda *cuda, const struct tni_device_copy *c)
+{
+    if ((cuda->missing >> TNI_CUDA_pitched & 1) == 0) {
+        CUresult result = copy_pitched(cuda, c);
+        if (result != CUDA_ERROR_INVALID_VALUE)
+            return tni_cuda_check(cuda, result, "cuMemcpy2DAsync");
+    }
+    struct tni_device_copy row = *c;
+    int status = 0;
+    for (uint64_t i = 0; i < c->rows && status == 0; i++) {
+        status = copy_row(cuda, &row);
+        row.to += c->to_pitch;
+        row.from += c->from_pitch;
+    }
     return status;
 }
 
 int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
                   const struct tni_device_copy *copy)
 {
-    static const char *const names[] = {"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
-                                        "cuMemcpyDtoDAsync"};
     struct tni_cuda *cuda = kind->driver;
+    struct tni_device_copy c = *copy;
     int status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
+    if (c.rows == 0)
+        c.rows = 1;
     status = tni_cuda_need(cuda, TNI_CUDA_streams, "copies");
     if (status == 0)
-        status = check_stream(cuda, id, copy->stream);
-    if (status == 0 && copy->bytes != 0)
-        status = copy->direction == TNI_COPY_BETWEEN_DEVICES ? copy_between(kind, id, copy)
-                 : is_overlapping(copy)
-                     ? copy_overlapping(cuda, copy)
-                     : tni_cuda_check(cuda, copy_bytes(cuda, copy), names[copy->direction]);
+        status = check_stream(cuda, id, c.stream);
+    if (status == 0 && c.bytes != 0)
+        status = c.direction == TNI_COPY_BETWEEN_DEVICES ? copy_between(kind, id, &c)
+                 : c.rows > 1                            ? copy_rows(cuda, &c)
+                 : is_overlapping(&c)                    ? copy_overlapping(cuda, &c)
+                                                         : copy_row(cuda, &c);
     tni_cuda_leave(cuda, id, false);
     return status;
 }

@@ -50,7 +50,11 @@ static int host_copy(const struct tni_memory_kind *kind, int32_t id,
 {
     (void)kind;
     (void)id;
-    memcpy((void *)(uintptr_t)copy->to, (const void *)(uintptr_t)copy->from, copy->bytes);
+    uint8_t *to = (uint8_t *)(uintptr_t)copy->to;
+    const uint8_t *from = (const uint8_t *)(uintptr_t)copy->from;
+    memcpy(to, from, copy->bytes);
+    for (uint64_t row = 1; row < copy->rows; row++)
+        memcpy(to + row * copy->to_pitch, from + row * copy->from_pitch, copy->bytes);
     return 0;
 }
 

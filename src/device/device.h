@@ -33,7 +33,10 @@ struct tni_device_copy {
     int32_t from_id;   /* of BETWEEN_DEVICES: the device that has the bytes */
     void *stream;      /* of the device whose context the copy uses */
     uint64_t to, from; /* addresses of the device, or of this process's own memory */
-    uint64_t bytes;
+    uint64_t bytes;    /* of a row */
+    uint64_t rows;     /* 0 is 1. Memory of several rows on one device does not overlap */
+    uint64_t to_pitch; /* bytes from a row to the next, `bytes` at least */
+    uint64_t from_pitch;
 };
 
 /*

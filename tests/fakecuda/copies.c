@@ -15,8 +15,7 @@ static bool is_nowhere(CUdeviceptr address)
     return !target_find(address, &target);
 }
 
-/* @return 0 and the stream, or the code of a stream that takes no work */
-static CUresult get_stream(CUstream handle, struct CUstream_st **ret_stream)
+CUresult stream_for_work(CUstream handle, struct CUstream_st **ret_stream)
 {
     struct CUstream_st *stream = stream_of(handle);
     if (!stream)
@@ -32,7 +31,7 @@ static CUresult get_stream(CUstream handle, struct CUstream_st **ret_stream)
 static CUresult fill(CUstream handle, CUdeviceptr dst, size_t bytes, unsigned char value)
 {
     struct CUstream_st *stream;
-    CUresult code = get_stream(handle, &stream);
+    CUresult code = stream_for_work(handle, &stream);
     if (code || bytes == 0)
         return code;
     struct operation *operation = operation_create(OPERATION_FILL);
@@ -62,7 +61,7 @@ CUresult fake_kernel_fill(CUstream stream, CUdeviceptr ptr, size_t bytes, unsign
 static CUresult copy(CUstream handle, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
     struct CUstream_st *stream;
-    CUresult code = get_stream(handle, &stream);
+    CUresult code = stream_for_work(handle, &stream);
     if (code || bytes == 0)
         return code;
     struct operation *operation = operation_create(OPERATION_COPY);
@@ -87,7 +86,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
 static CUresult copy_between(CUstream handle, const struct operation *wanted)
 {
     struct CUstream_st *stream;
-    CUresult code = get_stream(handle, &stream);
+    CUresult code = stream_for_work(handle, &stream);
     if (code || wanted->bytes == 0)
         return code;
     struct operation *operation = operation_create(OPERATION_COPY);
@@ -137,7 +136,7 @@ static char *stage(const void *host, size_t bytes)
 static CUresult write_to(CUstream handle, CUdeviceptr dst, const void *host, size_t bytes)
 {
     struct CUstream_st *stream;
-    CUresult code = get_stream(handle, &stream);
+    CUresult code = stream_for_work(handle, &stream);
     if (code || bytes == 0)
         return code;
     if (!host || is_nowhere(dst))
@@ -162,7 +161,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *host, size_t bytes, C
 static CUresult read_back(CUstream handle, void *host, CUdeviceptr src, size_t bytes)
 {
     struct CUstream_st *stream;
-    CUresult code = get_stream(handle, &stream);
+    CUresult code = stream_for_work(handle, &stream);
     if (code || bytes == 0)
         return code;
     if (!host || is_nowhere(src))

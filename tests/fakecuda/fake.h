@@ -57,6 +57,7 @@ enum fake_without {
     FAKE_NO_CAPTURE = 128,
     FAKE_NO_EVENTS = 256,
     FAKE_NO_REGISTER = 512,
+    FAKE_NO_PITCHED = 1024,
 };
 
 /** Options of a universe. Zero is the default of each. */
@@ -77,7 +78,8 @@ struct fake_options {
     bool no_shared_shm; /* an event's handle cannot be opened */
     bool strict_base;   /* a handle is exported only of the base of an allocation */
     bool no_races;      /* accesses of several processes are not compared */
-    uint8_t reserved[3];
+    bool strict_pitch;  /* copies within a device have only pitches of cuMemAllocPitch() */
+    uint8_t reserved[2];
 };
 
 /* ---- the universe ------------------------------------------------------------------------ */

@@ -22,6 +22,7 @@ typedef void any_fn(void);
     F(cuMemcpyHtoDAsync)                                                                       \
     F(cuMemcpyDtoHAsync)                                                                       \
     F(cuMemcpyDtoDAsync)                                                                       \
+    F(cuMemcpy2DAsync)                                                                         \
     F(cuDevicePrimaryCtxRelease)                                                               \
     F(cuIpcOpenMemHandle)                                                                      \
     F(cuDeviceTotalMem)                                                                        \
@@ -63,9 +64,10 @@ static const struct {
     const char *group;
     uint32_t without;
 } groups[] = {
-    {"uuid", FAKE_NO_UUID_V2},         {"vmm", FAKE_NO_VMM},       {"retain", FAKE_NO_RETAIN},
-    {"timeline", FAKE_NO_MEM_OPS},     {"events", FAKE_NO_EVENTS}, {"capture", FAKE_NO_CAPTURE},
-    {"registering", FAKE_NO_REGISTER},
+    {"uuid", FAKE_NO_UUID_V2},         {"vmm", FAKE_NO_VMM},
+    {"retain", FAKE_NO_RETAIN},        {"timeline", FAKE_NO_MEM_OPS},
+    {"events", FAKE_NO_EVENTS},        {"capture", FAKE_NO_CAPTURE},
+    {"registering", FAKE_NO_REGISTER}, {"pitched", FAKE_NO_PITCHED},
 };
 
 /* R59: an old driver lacks a group, or what came after its own version. */

@@ -527,6 +527,15 @@ static int die_with_work(void *argument)
     fake_hold(stream);
     OK(fake_kernel_fill(stream, chunk.ptr, 16, 9));
     OK(fake_kernel_copy(stream, chunk.ptr + 4096, chunk.ptr, 16));
+    const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = chunk.ptr,
+                                .srcPitch = 4,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = chunk.ptr + 8192,
+                                .dstPitch = 100,
+                                .WidthInBytes = 4,
+                                .Height = 4};
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
     raise(SIGKILL);
     return 0;
 }
@@ -547,6 +556,8 @@ TN_TEST(work_of_a_dead_process_is_done_by_the_next_synchronize)
     OK(cuStreamSynchronize(NULL));
     assert_int_equal(byte_at(chunk.ptr), 9);
     assert_int_equal(byte_at(chunk.ptr + 4096), 9);
+    assert_int_equal(byte_at(chunk.ptr + 8192 + 303), 9);
+    assert_int_not_equal(byte_at(chunk.ptr + 8192 + 304), 9);
     OK(cuMemsetD8Async(chunk.ptr, 1, 16, NULL));
     OK(cuStreamSynchronize(NULL));
     assert_int_equal(byte_at(chunk.ptr), 1);

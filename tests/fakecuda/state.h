@@ -174,7 +174,10 @@ struct inflight {
     uint64_t turn; /* of its process' death */
     uint64_t dst_off;
     uint64_t src_off;
-    uint64_t bytes;
+    uint64_t bytes; /* of a row */
+    uint64_t rows;
+    uint64_t dst_pitch;
+    uint64_t src_pitch;
     uint64_t value;
     int word; /* or -1 */
     int event;
@@ -427,8 +430,11 @@ struct operation {
     CUcontext dst_context; /* whose devices have the memory; NULL: the stream's */
     CUcontext src_context;
     void *host;
-    char *staged; /* a copy of the host's memory, or NULL */
-    uint64_t bytes;
+    char *staged;   /* a copy of the host's memory, or NULL */
+    uint64_t bytes; /* of a row */
+    uint64_t rows;
+    uint64_t dst_pitch; /* from a row to the next */
+    uint64_t src_pitch;
     uint64_t value;
     int event;
     uint64_t event_id;
@@ -437,6 +443,12 @@ struct operation {
     unsigned need_count;
     struct clock clock; /* of who submitted it */
 };
+
+/* From the first byte of rows to the last one. */
+static inline uint64_t rows_span(uint64_t bytes, uint64_t rows, uint64_t pitch)
+{
+    return bytes == 0 ? 0 : (rows - 1) * pitch + bytes;
+}
 
 struct CUstream_st {
     struct CUstream_st *next;
@@ -533,6 +545,11 @@ void work_done(struct operation *operation);
 void orphans_finish(int device, uint64_t turn, struct clock *clock);
 /* The same for memory that is freed, whoever frees it. */
 void orphans_finish_in(int device, uint64_t off, uint64_t bytes);
+
+/* ---- copies.c ---------------------------------------------------------------------------- */
+
+/* @return 0 and the stream, or the code of a stream that takes no work */
+CUresult stream_for_work(CUstream handle, struct CUstream_st **ret_stream);
 
 /* ---- clocks.c ---------------------------------------------------------------------------- */
 

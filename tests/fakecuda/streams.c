@@ -108,6 +108,7 @@ struct operation *operation_create(uint32_t kind)
         abort();
     made->kind = kind;
     made->inflight = -1;
+    made->rows = 1;
     return made;
 }
 
@@ -178,8 +179,12 @@ static bool meets(CUdeviceptr a, uint64_t a_bytes, CUdeviceptr b, uint64_t b_byt
 
 static bool operation_touches(const struct operation *o, CUdeviceptr address, uint64_t bytes)
 {
-    return meets(o->dst, o->bytes, address, bytes) || meets(o->src, o->bytes, address, bytes) ||
-           (!o->staged && meets((CUdeviceptr)(uintptr_t)o->host, o->bytes, address, bytes));
+    uint64_t dst_bytes = rows_span(o->bytes, o->rows, o->dst_pitch);
+    uint64_t src_bytes = rows_span(o->bytes, o->rows, o->src_pitch);
+    uint64_t host_bytes = o->kind == OPERATION_READ ? dst_bytes : src_bytes;
+    return meets(o->dst, dst_bytes, address, bytes) ||
+           meets(o->src, src_bytes, address, bytes) ||
+           (!o->staged && meets((CUdeviceptr)(uintptr_t)o->host, host_bytes, address, bytes));
 }
 
 bool streams_touch(CUdeviceptr address, uint64_t bytes)

@@ -86,6 +86,25 @@ static bool write_to(struct CUstream_st *stream, const struct operation *o)
     return true;
 }
 
+typedef bool move_fn(struct CUstream_st *stream, const struct operation *o);
+
+static bool each_row(struct CUstream_st *stream, const struct operation *o, move_fn *move)
+{
+    struct operation row = *o;
+    for (uint64_t i = 0; i < o->rows; i++) {
+        if (!move(stream, &row))
+            return false;
+        row.dst += o->dst_pitch;
+        row.src += o->src_pitch;
+        if (row.staged)
+            row.staged += o->src_pitch;
+        else if (row.host)
+            row.host =
+                (char *)row.host + (o->kind == OPERATION_READ ? o->dst_pitch : o->src_pitch);
+    }
+    return true;
+}
+
 /* ---- one operation ----------------------------------------------------------------------- */
 
 static CUresult is_reached(struct CUstream_st *stream, const struct operation *o)
@@ -114,11 +133,11 @@ static bool do_one(struct CUstream_st *stream, struct operation *o)
     case OPERATION_FILL:
         return fill(stream, o);
     case OPERATION_COPY:
-        return copy(stream, o);
+        return each_row(stream, o, copy);
     case OPERATION_READ:
-        return read_back(stream, o);
+        return each_row(stream, o, read_back);
     case OPERATION_WRITE:
-        return write_to(stream, o);
+        return each_row(stream, o, write_to);
     case OPERATION_RECORD:
         event_complete(o, &stream->clock);
         return true;
@@ -157,8 +176,12 @@ static bool describe_move(const struct operation *o, struct inflight *work)
     work->device = to.device;
     work->dst_off = to.off;
     work->src_off = from.off;
+    work->rows = o->rows;
+    work->dst_pitch = o->dst_pitch;
+    work->src_pitch = o->src_pitch;
     work->bytes = smaller(o->bytes, smaller(to.length, from.length));
-    return true;
+    return o->rows == 1 || (rows_span(o->bytes, o->rows, o->dst_pitch) <= to.length &&
+                            rows_span(o->bytes, o->rows, o->src_pitch) <= from.length);
 }
 
 static bool describe(const struct operation *o, struct inflight *work)
@@ -245,12 +268,17 @@ static void move_orphan(struct inflight *work)
 {
     char *memory = device_memory(work->device);
     struct target to = {.device = work->device, .off = work->dst_off};
+    uint64_t src_off = work->src_off;
     clock_step(&work->clock, work->agent);
-    race_access(&work->clock, work->agent, &to, work->bytes, true);
-    if (work->kind == OPERATION_COPY)
-        memmove(memory + work->dst_off, memory + work->src_off, work->bytes);
-    else
-        memset(memory + work->dst_off, (int)work->value, work->bytes);
+    for (uint64_t i = 0; i < work->rows; i++) {
+        race_access(&work->clock, work->agent, &to, work->bytes, true);
+        if (work->kind == OPERATION_COPY)
+            memmove(memory + to.off, memory + src_off, work->bytes);
+        else
+            memset(memory + to.off, (int)work->value, work->bytes);
+        to.off += work->dst_pitch;
+        src_off += work->src_pitch;
+    }
     universe->dead.steps[work->agent] = universe->agent_steps[work->agent];
 }
 
@@ -290,7 +318,8 @@ void orphans_finish_in(int device, uint64_t off, uint64_t bytes)
         struct inflight *work = &universe->inflight[i];
         bool moves = work->kind == OPERATION_FILL || work->kind == OPERATION_COPY;
         if (work->state == INFLIGHT_ORPHAN && moves && work->device == device &&
-            work->dst_off < off + bytes && off < work->dst_off + work->bytes)
+            work->dst_off < off + bytes &&
+            off < work->dst_off + rows_span(work->bytes, work->rows, work->dst_pitch))
             do_orphan(work, NULL);
     }
 }

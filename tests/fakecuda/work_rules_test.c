@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fake's rules of streams, copies and registered memory: R52, R54, R55. */
+/* The fake's rules of streams, copies and registered memory: R52, R54, R55, R63. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -90,6 +90,118 @@ TN_TEST(a_copy_to_memory_that_overlaps_is_a_violation)
     end();
 }
 
+/* Three rows of four bytes within the chunk, from every tenth byte to every sixth one. */
+static CUDA_MEMCPY2D three_rows(void)
+{
+    return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = chunk.ptr,
+                           .srcPitch = 10,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = chunk.ptr + 4096,
+                           .dstPitch = 6,
+                           .WidthInBytes = 4,
+                           .Height = 3};
+}
+
+TN_TEST(a_copy_of_rows_copies_nothing_between_them)
+{
+    static const unsigned char wanted[18] = {0,  1,  2,  3,  99, 99, 10, 11, 12,
+                                             13, 99, 99, 20, 21, 22, 23, 99, 99};
+    unsigned char bytes[30], copied[18] = {0}, back[3][4] = {{0}}, from[3][5];
+    begin();
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)i;
+    OK(cuMemcpyHtoDAsync_v2(chunk.ptr, bytes, sizeof bytes, stream));
+    OK(cuMemsetD8Async(chunk.ptr + 4096, 99, 18, stream));
+    CUDA_MEMCPY2D rows = three_rows();
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    OK(cuMemcpyDtoHAsync_v2(copied, chunk.ptr + 4096, 18, stream));
+    assert_memory_equal(copied, wanted, 18);
+    rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+    rows.dstHost = back;
+    rows.dstPitch = 4;
+    rows.srcXInBytes = 2; /* from the third byte of the second row on */
+    rows.srcY = 1;
+    rows.Height = 2;
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    assert_int_equal(back[0][0], 12);
+    assert_int_equal(back[1][3], 25);
+    memset(from, 7, sizeof from);
+    rows = three_rows();
+    rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+    rows.srcHost = from;
+    rows.srcPitch = 5;
+    fake_hold(stream);
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    memset(from, 8, sizeof from); /* pageable: it was read already */
+    fake_release(stream);
+    OK(cuMemcpyDtoHAsync_v2(copied, chunk.ptr + 4096, 18, stream));
+    assert_true(copied[3] == 7 && copied[4] == 99 && copied[6] == 7 && copied[17] == 99);
+    end();
+}
+
+/* R63 */
+TN_TEST(a_pitch_that_is_too_short_or_too_long_is_refused)
+{
+    begin();
+    for (int i = 0; i < 5; i++) {
+        CUDA_MEMCPY2D rows = three_rows();
+        size_t *wrong[] = {&rows.srcPitch, &rows.dstPitch, &rows.srcPitch, &rows.dstPitch,
+                           &rows.srcXInBytes};
+        *wrong[i] = i < 2 ? 3 : i < 4 ? (size_t)INT32_MAX + 1 : 7;
+        IS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync_v2(&rows, stream));
+    }
+    CUDA_MEMCPY2D rows = three_rows();
+    rows.dstMemoryType = 3; /* an array */
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync_v2(&rows, stream));
+    end();
+}
+
+/* R61: between the first byte and the last one. R54 */
+TN_TEST(rows_overlap_what_lies_between_them)
+{
+    begin();
+    CUDA_MEMCPY2D rows = three_rows();
+    rows.dstDevice = chunk.ptr + 4;
+    rows.dstPitch = 10;
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    world_expect("R61");
+    rows.dstDevice = chunk.ptr + CHUNK;
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync_v2(&rows, stream));
+    end();
+}
+
+/* R54 */
+TN_TEST(rows_that_reach_too_far_fail_the_context)
+{
+    begin();
+    CUDA_MEMCPY2D rows = three_rows();
+    rows.dstDevice = chunk.ptr + CHUNK - 8;
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    IS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+    world_end();
+}
+
+/* R63 */
+TN_TEST(a_strict_driver_refuses_pitches_within_a_device)
+{
+    char byte[12] = {0};
+    world_begin(&(struct fake_options){.strict_pitch = true});
+    world_enter();
+    chunk = chunk_create(CHUNK);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUDA_MEMCPY2D rows = three_rows();
+    IS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync_v2(&rows, stream));
+    rows.srcPitch = rows.dstPitch = 512;
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    rows.srcPitch = 10;
+    rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+    rows.dstHost = byte;
+    rows.dstPitch = 4;
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    end();
+}
+
 /* R54 */
 TN_TEST(a_copy_from_nowhere_is_refused_at_once)
 {
@@ -121,6 +233,28 @@ TN_TEST(pageable_memory_is_copied_when_the_call_returns)
     fake_release(stream);
     OK(cuMemcpyDtoHAsync_v2(&byte, chunk.ptr, 1, stream));
     assert_int_equal(byte, 'a');
+    end();
+}
+
+TN_TEST(rows_of_registered_memory_are_used_by_the_stream)
+{
+    begin();
+    char *page = map_page();
+    OK(cuMemHostRegister_v2(page, 4096, 0));
+    CUDA_MEMCPY2D rows = three_rows();
+    rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+    rows.srcHost = page;
+    fake_hold(stream);
+    OK(cuMemcpy2DAsync_v2(&rows, stream));
+    page[23] = 'b'; /* the last byte of the last row */
+    OK(cuMemHostUnregister(page));
+    world_expect("R52");
+    OK(cuMemHostRegister_v2(page, 4096, 0));
+    fake_release(stream);
+    OK(cuStreamSynchronize(stream));
+    assert_int_equal(byte_at(chunk.ptr + 4096 + 15), 'b');
+    OK(cuMemHostUnregister(page));
+    munmap(page, 4096);
     end();
 }
 
