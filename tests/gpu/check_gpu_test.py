@@ -11,7 +11,7 @@ import tempfile
 
 CHECK, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 FACTS = BUILD / "tests" / "gpu" / "facts"
-WHOLE = {f"F{n}" for n in range(1, 12)} | {f"N{n}" for n in (1, 2, 3, 4, 7, 8, 9)}
+WHOLE = {f"F{n}" for n in range(1, 13)} | {f"N{n}" for n in (1, 2, 3, 4, 7, 8, 9)}
 # Calls that the fake driver lacks, and what a machine may refuse.
 EXPECTED = re.compile(r"not answered: (?:the driver lacks cu(?:Module|Mem|Ctx)\w+\(\)|unshare: |a /dev/shm of its own: )")
 

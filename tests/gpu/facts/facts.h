@@ -28,8 +28,8 @@ struct question {
 };
 /* Each file's questions, ended by one without a number. */
 extern const struct question driver_questions[], handle_questions[], opening_questions[],
-    death_questions[], event_questions[], memory_questions[], value_questions[], call_figures[],
-    copy_figures[], faulty_questions[];
+    death_questions[], event_questions[], memory_questions[], value_questions[],
+    row_questions[], call_figures[], copy_figures[], faulty_questions[];
 
 /* ---- answers (answer.c) ------------------------------------------------------------------ */
 

@@ -45,7 +45,7 @@ const struct question faulty_questions[] = {
 
 static const struct question *const groups[] = {
     driver_questions, handle_questions, opening_questions, death_questions, event_questions,
-    memory_questions, value_questions,  call_figures,      copy_figures};
+    memory_questions, value_questions,  row_questions,     call_figures,    copy_figures};
 enum { GROUPS = sizeof groups / sizeof groups[0] };
 
 static int list(void)
