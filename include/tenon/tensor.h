@@ -223,12 +223,18 @@ TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const
 
 /**
  * Copy all elements of `source` to `target`; same type and shape, any strides. If one of them
- * is on a device, both are contiguous, and the copy is done when the call returns.
+ * is on a device, the copy is done when the call returns.
  * @return 0, TN_ERR_INVALID (types or shapes differ, or target repeats an element by a 0
  *         stride), TN_ERR_DENIED (target is read-only), TN_ERR_UNSUPPORTED (attributes say
- *         that equal elements mean different values in the two; or a tensor on a device is not
- *         contiguous), TN_ERR_NO_MEMORY, TN_ERR_DEVICE, TN_ERR_FORKED (a device, in a child of
- * a process that used it). Overlapping views copy as if through a third buffer.
+ *         that equal elements mean different values in the two), TN_ERR_NO_MEMORY,
+ *         TN_ERR_DEVICE (then the target may have some of the elements), TN_ERR_FORKED (a
+ *         device, in a child of a process that used it). Overlapping views copy as if through
+ *         a third buffer.
+ *
+ * Rows of side-by-side elements go from and to devices by few calls of the driver, as all
+ * elements do by one call if both tensors lie in one order without gaps. If that would take
+ * many calls, as for a large transposed tensor, or if the two overlap, the elements go through
+ * private memory of the host, as much as they need; each way it has them once.
  */
 TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *source);
 
@@ -236,7 +242,9 @@ TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *sourc
  * Copy as tn_tensor_copy() does, from or to a device, in the order of a stream of that device:
  * after what the stream was given before, and before what it is given later.
  *
- * The call does not wait. Memory of the host that is not registered with the driver may have
+ * The call does not wait, unless the elements go through private memory of the host, as
+ * tn_tensor_copy() says: then it waits for all that the stream was given, and the copy is done
+ * when the call returns. Memory of the host that is not registered with the driver may have
  * been read or written when the call returns, and need not; memory that is must stay until the
  * stream has done the copy.
  *
@@ -250,10 +258,11 @@ TN_API TN_NODISCARD int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *so
                                           void *stream);
 
 /**
- * Make a tensor on another device that has the elements and the attributes of this one.
+ * Make a tensor on another device that has the elements of this one, side by side in row-major
+ * order, and its attributes.
  *
  * @param domain      in which the new tensor is shared; on the CPU it is in the arena
- * @param tensor      contiguous
+ * @param tensor      with any strides
  * @param stream      as of tn_tensor_copy_on(); ignored if both are on the CPU
  * @param ret_tensor  owned by the caller; untouched on failure. If it is on the CPU its
  * elements are there once the stream has done the copy

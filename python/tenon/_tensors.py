@@ -166,8 +166,6 @@ def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
 
 def _copied(tensor: _core.Tensor, where: _core.Domain, device: _Device, **how: Any) -> _core.Tensor:
     copy = where.empty(tensor.shape, tensor.dtype, device=device, **how)
-    if tensor.device == "cpu" != copy.device and not tensor.is_contiguous:
-        tensor = tensor.copy()  # devices copy contiguous memory only
     copy.copy_from(tensor)
     return copy
 

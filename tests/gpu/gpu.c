@@ -41,6 +41,7 @@ static struct {
     CUresult (*cuCtxPushCurrent_v2)(CUcontext);
     CUresult (*cuCtxPopCurrent_v2)(CUcontext *);
     CUresult (*cuStreamCreate)(CUstream *, unsigned);
+    CUresult (*cuStreamSynchronize)(CUstream);
     CUresult (*cuStreamDestroy_v2)(CUstream);
 } driver;
 
@@ -53,6 +54,7 @@ static void load_driver(void *library)
     LOAD(cuCtxPushCurrent_v2);
     LOAD(cuCtxPopCurrent_v2);
     LOAD(cuStreamCreate);
+    LOAD(cuStreamSynchronize);
     LOAD(cuStreamDestroy_v2);
 #undef LOAD
 }
@@ -205,6 +207,13 @@ CUstream gpu_stream(CUcontext context)
     assert_int_equal(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), 0);
     leave_context(context);
     return stream;
+}
+
+void gpu_stream_wait(CUstream stream)
+{
+    enter(0);
+    assert_int_equal(driver.cuStreamSynchronize(stream), 0);
+    leave(0);
 }
 
 void gpu_stream_end(CUstream stream, CUcontext context)

@@ -79,6 +79,8 @@ void gpu_hold(int32_t device);
 void gpu_go_on(int32_t device);
 /** Make a stream in this context of device 0; NULL: in the primary one. */
 CUstream gpu_stream(CUcontext context);
+/** Wait for a stream of the primary context of device 0. */
+void gpu_stream_wait(CUstream stream);
 void gpu_stream_end(CUstream stream, CUcontext context);
 /** Copy it to the host, and compare each byte. */
 void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value);

@@ -432,6 +432,25 @@ TN_TEST(a_copy_between_devices_comes_after_the_work_of_the_source)
 
 /* ---- failing calls ----------------------------------------------------------------------- */
 
+/* Transpose, from the host to the device by a buffer, and on the device by a call for a row. */
+static int transpose(tn_tensor *there, tn_tensor *here)
+{
+    const int64_t shape[] = {40, 4000}, across[] = {1, 40};
+    tn_tensor *views[3] = {0};
+    int status = tn_tensor_view(there, TN_UINT8, 2, shape, NULL, 0, &views[0]);
+    if (status == 0)
+        status = tn_tensor_view(there, TN_UINT8, 2, shape, across, BYTES / 2, &views[1]);
+    if (status == 0)
+        status = tn_tensor_view(here, TN_UINT8, 2, shape, across, 0, &views[2]);
+    if (status == 0)
+        status = tn_tensor_copy(views[0], views[2]);
+    if (status == 0)
+        status = tn_tensor_copy(views[0], views[1]);
+    for (int i = 0; i < 3; i++)
+        tn_tensor_unref(views[i]);
+    return status;
+}
+
 /* Each operation in turn, on memory of its own. @return the first failure */
 static int try_all(void)
 {
@@ -449,6 +468,8 @@ static int try_all(void)
         status = tn_tensor_to(domain, t[0], gpu_cpu, NULL, &t[2]);
     if (status == 0)
         status = tn_tensor_copy(t[0], t[2]);
+    if (status == 0)
+        status = transpose(t[0], t[2]);
     if (status == 0)
         status = tn_tensor_pin(t[2]);
     if (status == 0)
