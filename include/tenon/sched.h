@@ -168,6 +168,10 @@ typedef struct tn_sched_info {
     uint64_t tasks; /* that have not ended, of all graphs */
     uint64_t ended; /* of all graphs, those that are closed included */
     tn_resource_info resources[16];
+    uint64_t moved_bytes;   /* of data, that were copied between memories */
+    uint64_t evicted_bytes; /* of copies that had to leave a memory */
+    uint64_t card_bytes;    /* of all copies on cards */
+    uint64_t card_capacity; /* of all cards with memories */
 } tn_sched_info;
 /**
  * Get what the scheduler does now.

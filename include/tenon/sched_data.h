@@ -50,7 +50,7 @@ typedef struct tn_memory {
 typedef struct tn_data tn_data;
 
 /**
- * Bring a copy to a memory. Called by a thread of the scheduler, for each data by one at a
+ * Bring a copy to a memory. Called by a thread of the scheduler, for each copy by one at a
  * time, and before the task that needs the copy.
  *
  * @param from  a memory with a valid copy; NULL: only make room, since the task writes it anew
@@ -151,6 +151,7 @@ typedef struct tn_memory_info {
     uint64_t idle;      /* bytes of those that no running task uses */
     uint64_t evictions; /* copies that had to leave */
     uint64_t arrived;   /* bytes that were copied to it */
+    uint64_t evicted;   /* bytes of the copies that had to leave */
 } tn_memory_info;
 /**
  * Get what a memory has.

@@ -23,7 +23,11 @@ static void read_once(const struct tni_scheduler *shown, tn_scheduler_entry *ret
                                 .ready = GET(shown->ready),
                                 .running = GET(shown->running),
                                 .threads = GET(shown->threads),
-                                .resource_count = GET(shown->resource_count)};
+                                .resource_count = GET(shown->resource_count),
+                                .moved_bytes = GET(shown->moved_bytes),
+                                .evicted_bytes = GET(shown->evicted_bytes),
+                                .card_bytes = GET(shown->card_bytes),
+                                .card_capacity = GET(shown->card_capacity)};
     ret->info.resource_count =
         TNI_MIN(ret->info.resource_count, TNI_COUNT(ret->info.resources));
     for (uint32_t i = 0; i < ret->info.resource_count; i++)

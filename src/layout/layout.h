@@ -434,6 +434,7 @@ struct tni_scheduler {
         _Atomic uint32_t waiting;
         uint32_t reserved;
     } resources[TNI_SCHEDULER_RESOURCES];
+    _Atomic uint64_t moved_bytes, evicted_bytes, card_bytes, card_capacity; /* of data */
 };
 
 /* ---- objects ----------------------------------------------------------------------------- */

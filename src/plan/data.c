@@ -361,6 +361,7 @@ static void evict(struct tni_plan *plan, struct moves *moves, struct tni_copy *c
     copy->state = TNI_COPY_GOING;
     memory->used -= copy->data->bytes;
     memory->evictions++;
+    memory->evicted_bytes += copy->data->bytes;
     add_move(moves, copy);
 }
 

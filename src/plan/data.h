@@ -59,7 +59,7 @@ struct tni_memory {
     uint64_t used, idle;    /* idle: of copies that nothing pins */
     _Atomic bool is_lost;   /* its device failed: nothing is brought there or back any more */
     struct tni_copy oldest; /* the head of the ring of idle copies */
-    uint64_t evictions, arrivals_bytes;
+    uint64_t evictions, evicted_bytes, arrivals_bytes;
 };
 
 struct tni_memories {

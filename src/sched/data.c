@@ -268,6 +268,7 @@ int tn_memory_get_info(tn_sched *sched, const tn_memory *memory, tn_memory_info 
     info.idle = its->idle;
     info.evictions = its->evictions;
     info.arrived = its->arrivals_bytes;
+    info.evicted = its->evicted_bytes;
     tni_sched_unlock(sched);
     return tni_give_struct("tn_memory_info", &info, sizeof info, ret_info);
 }

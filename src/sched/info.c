@@ -10,6 +10,17 @@ static void fill_resource(const struct tni_pool *pool, double busy, tn_resource_
     ret->busy_ns = busy / TNI_UNIT;
 }
 
+static void fill_memories(const struct tni_memories *memories, tn_sched_info *ret)
+{
+    for (uint32_t m = 0; m < memories->count; m++) {
+        const struct tni_memory *its = &memories->all[m];
+        ret->moved_bytes += its->arrivals_bytes;
+        ret->evicted_bytes += its->evicted_bytes;
+        ret->card_bytes += m == TNI_HOST ? 0 : its->used;
+        ret->card_capacity += m == TNI_HOST ? 0 : its->capacity;
+    }
+}
+
 void tni_sched_fill_info(const struct tn_sched *sched, tn_sched_info *ret)
 {
     const struct tni_plan *plan = &sched->plan;
@@ -24,6 +35,7 @@ void tni_sched_fill_info(const struct tn_sched *sched, tn_sched_info *ret)
     ret->tasks = sched->added_count - sched->ended_count;
     ret->ended = sched->ended_count;
     ret->resource_count = plan->pools.count;
+    fill_memories(&plan->memories, ret);
     tni_plan_count_waiting(plan, ret->now_ns, waiting);
     for (uint32_t i = 0; i < plan->pools.count; i++) {
         fill_resource(&plan->pools.pools[i], plan->busy[i], &ret->resources[i]);

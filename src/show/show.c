@@ -57,6 +57,10 @@ static bool write_numbers(struct tni_scheduler *record, const tn_sched_info *inf
     is_new |= set_32(&record->ready, info->ready);
     is_new |= set_32(&record->running, info->running);
     is_new |= set_32(&record->threads, info->threads);
+    is_new |= set_64(&record->moved_bytes, info->moved_bytes);
+    is_new |= set_64(&record->evicted_bytes, info->evicted_bytes);
+    is_new |= set_64(&record->card_bytes, info->card_bytes);
+    is_new |= set_64(&record->card_capacity, info->card_capacity);
     for (uint32_t i = 0; i < info->resource_count; i++) {
         struct tni_scheduler_resource *its = &record->resources[i];
         is_new |= set_64(&its->free, units(info->resources[i].free));

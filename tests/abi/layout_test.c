@@ -237,7 +237,7 @@ TN_TEST(seat_set_stays_where_it_is)
 
 TN_TEST(scheduler_stays_where_it_is)
 {
-    PIN_SIZE(scheduler, 1120, 8);
+    PIN_SIZE(scheduler, 1152, 8);
     PIN(scheduler, made_for, 0);
     PIN(scheduler, version, 4);
     PIN(scheduler, name, 8);
@@ -249,6 +249,10 @@ TN_TEST(scheduler_stays_where_it_is)
     PIN(scheduler, threads, 88);
     PIN(scheduler, resource_count, 92);
     PIN(scheduler, resources, 96);
+    PIN(scheduler, moved_bytes, 1120);
+    PIN(scheduler, evicted_bytes, 1128);
+    PIN(scheduler, card_bytes, 1136);
+    PIN(scheduler, card_capacity, 1144);
 }
 
 TN_TEST(scheduler_resource_stays_where_it_is)

@@ -162,7 +162,7 @@ TN_TEST(tn_block_entry_stays_as_it_is)
 
 TN_TEST(tn_scheduler_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_scheduler_entry), 1144);
+    assert_int_equal(sizeof(tn_scheduler_entry), 1176);
     PIN(tn_scheduler_entry, block, 0);
     PIN(tn_scheduler_entry, seat, 4);
     PIN(tn_scheduler_entry, pid, 8);
@@ -388,13 +388,14 @@ TN_TEST(tn_memory_stays_as_it_is)
 
 TN_TEST(tn_memory_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_memory_info), 48);
+    assert_int_equal(sizeof(tn_memory_info), 56);
     PIN(tn_memory_info, struct_size, 0);
     PIN(tn_memory_info, capacity, 8);
     PIN(tn_memory_info, used, 16);
     PIN(tn_memory_info, idle, 24);
     PIN(tn_memory_info, evictions, 32);
     PIN(tn_memory_info, arrived, 40);
+    PIN(tn_memory_info, evicted, 48);
 }
 
 TN_TEST(tn_access_stays_as_it_is)
@@ -474,7 +475,7 @@ TN_TEST(tn_device_info_stays_as_it_is)
 
 TN_TEST(tn_sched_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_info), 1072);
+    assert_int_equal(sizeof(tn_sched_info), 1104);
     PIN(tn_sched_info, struct_size, 0);
     PIN(tn_sched_info, now_ns, 8);
     PIN(tn_sched_info, ready, 16);
@@ -484,6 +485,10 @@ TN_TEST(tn_sched_info_stays_as_it_is)
     PIN(tn_sched_info, tasks, 32);
     PIN(tn_sched_info, ended, 40);
     PIN(tn_sched_info, resources, 48);
+    PIN(tn_sched_info, moved_bytes, 1072);
+    PIN(tn_sched_info, evicted_bytes, 1080);
+    PIN(tn_sched_info, card_bytes, 1088);
+    PIN(tn_sched_info, card_capacity, 1096);
 }
 
 TN_TEST(tn_task_call_stays_as_it_is)

@@ -303,6 +303,66 @@ TN_TEST(data_without_a_copy_has_the_form_of_a_tensor)
     end();
 }
 
+static int keep_entry(const tn_scheduler_entry *entry, void *context)
+{
+    *(tn_sched_info *)context = entry->info;
+    return 0;
+}
+
+/* What the scheduler says of its memories, and what the domain shows. */
+static void expect_info(uint64_t moved, uint64_t evicted, uint64_t on_cards)
+{
+    tn_inspector *inspector;
+    tn_sched_info info = {.struct_size = sizeof info}, shown = {0};
+    TN_CHECK_OK(tn_sched_get_info(sched, &info));
+    tn_domain_info about = {.struct_size = sizeof about};
+    char id[2 * sizeof about.id + 1];
+    TN_CHECK_OK(tn_domain_get_info(domain, &about));
+    for (size_t i = 0; i < sizeof about.id; i++)
+        snprintf(id + 2 * i, 3, "%02x", about.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    TN_CHECK_OK(tn_inspect_schedulers(inspector, keep_entry, &shown));
+    tn_inspector_close(inspector);
+    assert_int_equal(info.moved_bytes, moved);
+    assert_int_equal(info.evicted_bytes, evicted);
+    assert_int_equal(info.card_bytes, on_cards);
+    assert_int_equal(info.card_capacity, 2 * 140000);
+    assert_int_equal(shown.moved_bytes, moved);
+    assert_int_equal(shown.evicted_bytes, evicted);
+    assert_int_equal(shown.card_bytes, on_cards);
+    assert_int_equal(shown.card_capacity, 2 * 140000);
+}
+
+TN_TEST(what_is_moved_and_what_is_on_cards_is_counted)
+{
+    begin_cards("GPU=140000"); /* two items */
+    tn_kind *wide = kind_of(act, "CPU=0 GPU=2", NULL);
+    struct deed deeds[3];
+    uint64_t task = 0;
+    expect_info(0, 0, 0);
+    for (int i = 0; i < 2; i++)
+        make(i, COUNT, 1);
+    for (int i = 0; i < 3; i++) {
+        deeds[i] = deed_of(data[i % 2], TN_READ | TN_WRITE, 1);
+        task = add(wide, &deeds[i], i > 0 ? &task : NULL);
+    }
+    TN_CHECK_OK(run_all());
+    expect_info(2 * ITEM, 0, 2 * ITEM);
+    for (int i = 0; i < 2; i++)
+        TN_CHECK_OK(tn_data_fetch(data[i], TN_NOW));
+    expect_info(4 * ITEM, 0, 2 * ITEM);
+    for (int i = 2; i < 6; i++) { /* on each card there is room for two */
+        make(i, COUNT, 1);
+        struct deed reads = deed_of(data[i], TN_READ, 0);
+        add(wide, &reads, NULL);
+        TN_CHECK_OK(run_all());
+    }
+    uint64_t evicted = info_of(0).evicted + info_of(2).evicted;
+    assert_true(evicted > 0);
+    expect_info(8 * ITEM, evicted, 6 * ITEM - evicted);
+    end();
+}
+
 /* ---- little memory ----------------------------------------------------------------------- */
 
 /* Each card has room for three items, and each item is written by many tasks anywhere. */

@@ -160,7 +160,11 @@ class Figures(Case):
             machine = {"resources": "CPU=1 GPU=((0,1))", "links": "HOST=500"}
             if memories:
                 machine["memories"] = memories
-            took[memories] = json.loads(self.tenon(path, self.write(machine, "machine.json"), "-j"))["makespan_ns"]
+            report = json.loads(self.tenon(path, self.write(machine, "machine.json"), "-j"))
+            took[memories] = report["makespan_ns"]
+            self.assertEqual([report["moved_bytes"], report["evicted_bytes"]], [1000 if memories else 0, 0])
+            text = self.tenon(path, self.write(machine, "machine.json"))
+            self.assertEqual("moved          1000 B between memories, 0 B left a full one\n" in text, memories is not None)
         # The second task finds the result on its card; it comes to the CPU in 2 s.
         self.assertEqual(took, {None: 2 * 10**9, "GPU=5000": 4 * 10**9})
 
@@ -170,6 +174,7 @@ class Figures(Case):
         machine = {"resources": "CPU=1 GPU=(0)", "links": "HOST=500", "memories": "GPU=2000"}
         report = json.loads(self.tenon(path, self.write(machine, "machine.json"), "-j"))
         self.assertEqual(report["makespan_ns"], 10 * 10**9)
+        self.assertEqual([report["moved_bytes"], report["evicted_bytes"]], [0, 8000])
         machine["memories"] = "GPU=1999"
         self.assertIn("the data of a task has 2000 bytes, and the largest memory for it 1999",
                       self.tenon(path, self.write(machine, "machine.json"), expect=2))

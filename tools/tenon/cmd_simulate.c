@@ -113,6 +113,8 @@ static int print_json(const struct report *report)
     cmd_json_set(root, "bound_of", cmd_json_text(bound_name(report)));
     cmd_json_set(root, "makespan_per_bound", json_part(ratio(report)));
     cmd_json_set(root, "critical_path_ns", cmd_json_count(report->bounds.path_ns));
+    cmd_json_set(root, "moved_bytes", cmd_json_count(info->moved_bytes));
+    cmd_json_set(root, "evicted_bytes", cmd_json_count(info->evicted_bytes));
     for (uint32_t i = 0; i < info->resource_count; i++)
         if (is_shown(report, i))
             json_array_append_new(resources, json_resource(report, i));
@@ -146,7 +148,9 @@ static int print_resources(const struct report *report)
 
 static int print_text(const struct report *report)
 {
+    char moved[TABLE_TEXT_BYTES], evicted[TABLE_TEXT_BYTES];
     const struct simulate_bounds *bounds = &report->bounds;
+    const tn_sched_info *info = &report->result->info;
 
     printf("tasks          %" PRIu32 "\n", report->graph->task_count);
     printf("makespan       %.6g s", (double)report->result->info.now_ns / 1e9);
@@ -154,7 +158,12 @@ static int print_text(const struct report *report)
         printf(", %.3f times the lower bound", ratio(report));
     printf("\nlower bound    %.6g s, of %s%s\n", (double)bounds->most_ns / 1e9,
            bounds->most_of < 0 ? "the " : "", bound_name(report));
-    printf("critical path  %.6g s\n\n", (double)bounds->path_ns / 1e9);
+    printf("critical path  %.6g s\n", (double)bounds->path_ns / 1e9);
+    if (info->card_capacity > 0)
+        printf("moved          %s between memories, %s left a full one\n",
+               table_bytes(moved, info->moved_bytes),
+               table_bytes(evicted, info->evicted_bytes));
+    printf("\n");
     return print_resources(report);
 }
 

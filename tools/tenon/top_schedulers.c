@@ -24,7 +24,8 @@ static void add_to_list(char *text, const char *format, ...)
     va_end(arguments);
 }
 
-/* "CPU 3/4, GPU 2/2": in use, and in all. THREADS is left out while none is in use. */
+/* "CPU 3/4, GPU 2/2, cards 1.5 GiB/16.0 GiB": in use, and in all. THREADS is left out while
+   none is in use, and the memory of cards if there is none. */
 static void list_used(const tn_sched_info *info, char text[LIST_BYTES])
 {
     text[0] = '\0';
@@ -33,6 +34,11 @@ static void list_used(const tn_sched_info *info, char text[LIST_BYTES])
         double used = its->total - its->free;
         if (used != 0 || strcmp(its->name, "THREADS") != 0)
             add_to_list(text, "%s %.10g/%.10g", its->name, used, its->total);
+    }
+    if (info->card_capacity > 0) {
+        char used[TABLE_TEXT_BYTES], total[TABLE_TEXT_BYTES];
+        add_to_list(text, "cards %s/%s", table_bytes(used, info->card_bytes),
+                    table_bytes(total, info->card_capacity));
     }
 }
 
@@ -105,6 +111,10 @@ static json_t *json_scheduler(double per_second, const tn_scheduler_entry *sched
     cmd_json_set(object, "ready", cmd_json_count(info->ready));
     cmd_json_set(object, "running", cmd_json_count(info->running));
     cmd_json_set(object, "threads", cmd_json_count(info->threads));
+    cmd_json_set(object, "moved_bytes", cmd_json_count(info->moved_bytes));
+    cmd_json_set(object, "evicted_bytes", cmd_json_count(info->evicted_bytes));
+    cmd_json_set(object, "card_bytes", cmd_json_count(info->card_bytes));
+    cmd_json_set(object, "card_capacity", cmd_json_count(info->card_capacity));
     for (uint32_t i = 0; i < info->resource_count; i++)
         json_array_append_new(resources, json_resource(&info->resources[i]));
     cmd_json_set(object, "resources", resources);

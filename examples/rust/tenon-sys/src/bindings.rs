@@ -1262,6 +1262,7 @@ pub struct tn_memory_info {
     pub idle: u64,
     pub evictions: u64,
     pub arrived: u64,
+    pub evicted: u64,
 }
 extern "C" {
     pub fn tn_memory_get_info(
@@ -1378,6 +1379,10 @@ pub struct tn_sched_info {
     pub tasks: u64,
     pub ended: u64,
     pub resources: [tn_resource_info; 16usize],
+    pub moved_bytes: u64,
+    pub evicted_bytes: u64,
+    pub card_bytes: u64,
+    pub card_capacity: u64,
 }
 extern "C" {
     pub fn tn_sched_get_info(
