@@ -224,6 +224,20 @@ def executor():
         assert asyncio.run(main(executor)).mean() == 6
 
 
+def after():
+    image = load(3)
+    with tenon.Executor({"CPU": 4, "GPU": (0, 1)}) as executor:
+        # show: after
+        @tenon.resources(GPU=1, CPU=0, affinity=["GPU"])
+        def denoise(sharpened):
+            return apply_kernel(tenon.resource_id("GPU"), sharpened.result())
+
+        sharpened = executor.submit(sharpen, image)
+        denoised = executor.submit(denoise, sharpened, after=sharpened)    # on the same device, if it is soon free
+        # end
+        assert denoised.result().shape == image.shape
+
+
 def secede():
     def answer():
         return 42
@@ -264,7 +278,7 @@ def trace():
 def main():
     dask_graph()
     tenon.set_options(resources=None)
-    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, processes, trace:
+    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, after, processes, trace:
         part()
     with tenon.set_options(resources={"GPU": (0, 1)}):
         for part in legacy, annotate, refuse:

@@ -13,8 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { GRAPH_TASKS = 4096 }; /* of one graph of submit() */
-
 /* ---- the GIL in threads of the scheduler ------------------------------------------------- */
 
 static pthread_key_t thread_end;
@@ -128,8 +126,7 @@ static void close_sched(tnp_sched *its)
 {
     tn_sched *sched = its->sched;
     its->sched = NULL;
-    its->graph = NULL;
-    its->graph_count = its->kind_count = 0;
+    its->batch_count = its->kind_count = 0;
     if (sched == NULL)
         return;
     if (tnp_sched_of_task == its) {
@@ -153,33 +150,32 @@ static void dealloc(tnp_sched *its)
     tnp_trace_free(its->trace);
     Py_XDECREF(its->ran_out);
     PyMem_RawFree(its->kinds);
-    PyMem_RawFree(its->graphs);
+    PyMem_RawFree(its->batches);
     PyErr_Restore(type, value, traceback);
     Py_TYPE(its)->tp_free(its);
 }
 
-/* Close graphs that were filled, and whose tasks have ended. */
-static void close_graphs(tnp_sched *its)
+/* The graph of a batch of calls that has tasks that have not ended. NULL: none has */
+static tn_graph *find_busy(const tnp_sched *its)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < its->graph_count; i++)
-        if (tn_graph_wait(its->graphs[i], TN_NOW) == TN_ERR_TIMED_OUT)
-            its->graphs[kept++] = its->graphs[i];
-        else
-            tn_graph_close(its->graphs[i]);
-    its->graph_count = kept;
+    for (size_t i = 0; i < its->batch_count; i++)
+        if (tn_graph_wait(its->batches[i].graph, TN_NOW) == TN_ERR_TIMED_OUT)
+            return its->batches[i].graph;
+    return NULL;
 }
 
-/* Wait for what submit() was given. 0, or a status with which the wait ended early. */
+/* Wait for the calls of all batches. 0, or a status with which the wait ended early. */
 static int drain(tnp_sched *its)
 {
+    tn_graph *graph;
     int status = 0;
-    close_graphs(its);
-    for (size_t i = 0; i <= its->graph_count && status != TN_ERR_INTERRUPTED; i++) {
-        tn_graph *graph = i < its->graph_count ? its->graphs[i] : its->graph;
-        if (graph != NULL)
-            TNP_UNLOCKED(status, tn_graph_wait(graph, TN_FOREVER));
+    its->waiters++;
+    while (status == 0 && (graph = find_busy(its)) != NULL) {
+        TNP_UNLOCKED(status, tn_graph_wait(graph, TN_FOREVER));
+        if (status != TN_ERR_INTERRUPTED && tn_graph_wait(graph, TN_NOW) != TN_ERR_TIMED_OUT)
+            status = 0; /* a call failed, which its future tells */
     }
+    its->waiters--;
     return status;
 }
 
@@ -215,81 +211,6 @@ static PyObject *close_method(tnp_sched *its, PyObject *args, PyObject *keywords
     if (status != 0)
         return tnp_raise(status);
     close_sched(its);
-    Py_RETURN_NONE;
-}
-
-/* ---- single tasks ------------------------------------------------------------------------ */
-
-struct job {
-    struct tnp_call call;
-    tnp_sched *its; /* so that a scheduler that nobody uses runs what it was given */
-    PyObject *callable;
-};
-
-static int run_job(struct tnp_call *call)
-{
-    struct job job = *(struct job *)call;
-    PyMem_Free(call);
-    PyObject *result = PyObject_CallNoArgs(job.callable);
-    if (result == NULL)
-        PyErr_WriteUnraisable(job.callable);
-    Py_XDECREF(result);
-    Py_DECREF(job.callable);
-    Py_DECREF(job.its);
-    return 0;
-}
-
-/* Provide a graph for one more task. A graph never forgets its tasks, so it is renewed. */
-static int provide_graph(tnp_sched *its)
-{
-    if (its->graph != NULL && its->submitted < GRAPH_TASKS)
-        return 0;
-    close_graphs(its);
-    tn_graph **graphs =
-        tnp_grow(its->graphs, sizeof(tn_graph *), its->graph_count, &its->graph_room);
-    if (graphs == NULL)
-        return TN_ERR_NO_MEMORY;
-    its->graphs = graphs;
-    tn_graph *graph;
-    int status = tn_graph_create(its->sched, &graph);
-    if (status != 0)
-        return status;
-    if (its->graph != NULL)
-        its->graphs[its->graph_count++] = its->graph;
-    its->graph = graph;
-    its->submitted = 0;
-    return 0;
-}
-
-static PyObject *submit(tnp_sched *its, PyObject *args)
-{
-    PyObject *index, *callable;
-    int priority = 0;
-    if (!PyArg_ParseTuple(args, "OO|i", &index, &callable, &priority) ||
-        tnp_sched_of(its) == NULL)
-        return NULL;
-    tn_kind *of = tnp_kind_of(its, index);
-    if (of == NULL)
-        return NULL;
-    struct job *job = PyMem_Malloc(sizeof *job);
-    if (job == NULL)
-        return PyErr_NoMemory();
-    Py_INCREF(callable);
-    Py_INCREF(its);
-    *job = (struct job){{its, run_job}, its, callable};
-    const tn_task task = {.kind = of, .context = job, .priority = priority};
-    int status = provide_graph(its);
-    if (status == 0)
-        status = tn_graph_add(its->graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1),
-                              NULL);
-    if (status != 0) {
-        tnp_raise(status);
-        Py_DECREF(callable);
-        Py_DECREF(its);
-        PyMem_Free(job);
-        return NULL;
-    }
-    its->submitted++;
     Py_RETURN_NONE;
 }
 
@@ -334,6 +255,18 @@ static PyObject *secede(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *set_bytes(PyObject *module, PyObject *count)
+{
+    unsigned long long bytes = PyLong_AsUnsignedLongLong(count);
+    (void)module;
+    if (PyErr_Occurred())
+        return NULL;
+    int status = tn_task_set_bytes(bytes);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
 static PyObject *resources(tnp_sched *its, PyObject *unused)
 {
     tn_sched_info info = {.struct_size = sizeof info};
@@ -359,13 +292,13 @@ static PyObject *resources(tnp_sched *its, PyObject *unused)
 static PyMethodDef methods[] = {
     {"close", (PyCFunction)(void (*)(void))close_method, METH_VARARGS | METH_KEYWORDS,
      "close($self, /, *, at_exit=False)\n--\n\n"
-     "Wait for all tasks of submit(), and end the threads."},
+     "Wait for the calls of all batches, and end the threads."},
     {"kind", (PyCFunction)tnp_sched_kind, METH_VARARGS,
      "kind($self, name, request, affinity, /)\n--\n\n"
      "Make a kind of task. Returns its index."},
-    {"submit", (PyCFunction)submit, METH_VARARGS,
-     "submit($self, kind, callable, priority=0, /)\n--\n\n"
-     "Call a function without arguments, when the resources of its kind are free."},
+    {"batch", (PyCFunction)tnp_sched_batch, METH_NOARGS,
+     "batch($self, /)\n--\n\n"
+     "Make a batch of calls."},
     {"run", (PyCFunction)tnp_sched_run, METH_VARARGS,
      "run($self, graph, keys, node_type, data_type, convert, find_kind, /)\n--\n\n"
      "Run what the keys need, and return their values in a list."},
@@ -401,6 +334,9 @@ static PyMethodDef functions[] = {
     {"secede", secede, METH_NOARGS,
      "secede($module, /)\n--\n\n"
      "Give back the CPU of the task of this thread, before a long wait."},
+    {"set_bytes", set_bytes, METH_O,
+     "set_bytes($module, count, /)\n--\n\n"
+     "Say how large the result of the task of this thread is, for affinity."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -410,7 +346,7 @@ int tnp_sched_init(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    if (tnp_run_init() < 0 || PyType_Ready(&type) < 0 ||
+    if (tnp_run_init() < 0 || tnp_batch_init() < 0 || PyType_Ready(&type) < 0 ||
         PyModule_AddFunctions(module, functions) < 0)
         return -1;
     return tnp_add(module, "Scheduler", (PyObject *)&type);

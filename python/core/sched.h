@@ -19,16 +19,21 @@ struct tnp_trace;
 /* A graph of Python calls that runs, or that ran and has tasks that have not ended (run.c). */
 struct tnp_run;
 
+/* The graph of a batch of calls (batch.c). */
+struct tnp_batch_entry {
+    tn_graph *graph;
+    bool is_open; /* its object is there, and may add calls */
+};
+
 struct tnp_sched {
     PyObject_HEAD tn_sched *sched; /* NULL: closed */
     PyObject *weak;
     tn_kind **kinds; /* [kind_count], owned by sched; Python names a kind by its index */
     size_t kind_count, kind_room;
-    tn_graph *graph;   /* of submit(): new tasks go here; NULL: none yet */
-    tn_graph **graphs; /* [graph_count]: of submit(), filled before */
-    size_t graph_count, graph_room;
+    struct tnp_batch_entry *batches; /* [batch_count] */
+    size_t batch_count, batch_room;
+    uint32_t waiters;           /* threads that wait for batches, which stay meanwhile */
     bool has_affinity;          /* some kinds have */
-    uint32_t submitted;         /* tasks in `graph` */
     uint32_t callers;           /* threads in run() or close() */
     bool is_ending;             /* runs end as soon as their tasks that have begun */
     PyObject *ran_out;          /* owned; tells whether an error says that memory ran out, and
@@ -74,6 +79,10 @@ int tnp_trace_connect(struct tnp_trace *trace, uint32_t from, uint32_t to);
 PyObject *tnp_sched_events(tnp_sched *its, PyObject *unused);
 PyObject *tnp_sched_edges(tnp_sched *its, PyObject *unused);
 
+/** Scheduler.batch: see _core.pyi. */
+PyObject *tnp_sched_batch(tnp_sched *its, PyObject *unused);
+/** Make the type Batch. -1: raised */
+int tnp_batch_init(void);
 /** Scheduler.kind: see _core.pyi. */
 PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args);
 /** Scheduler.run: see _core.pyi. */

@@ -3,7 +3,7 @@
  * trace: notes what tasks of a scheduler did, for tenon.trace().
  *
  * All of it happens with the GIL. Numbers of graphs are given here, since the address of a
- * graph is used again when it is closed; tasks of submit() have the number 0.
+ * graph is used again when it is closed; calls of a batch have the number 0.
  */
 #include "sched.h"
 

@@ -451,14 +451,14 @@ class Scheduler:
                 trace: bool = False, domain: Optional[Domain] = None, name: Optional[str] = None,
                 ran_out: Optional[Callable[[BaseException], bool]] = None) -> Self: ...
     def close(self, *, at_exit: bool = False) -> None:
-        """Wait for all tasks of submit(), and end the threads.
+        """Wait for the calls of all batches, and end the threads.
 
         Raises Invalid if another thread runs a graph. With `at_exit`, the tasks of that graph that run are waited for,
         the others do not begin, and SystemExit ends that thread.
         """
     def kind(self, name: str, request: Optional[str], affinity: Optional[str], /) -> int:
         """Make a kind of task, and return its index."""
-    def submit(self, kind: int, callable: Callable[[], Any], priority: int = 0, /) -> None: ...
+    def batch(self) -> Batch: ...
     def run(self, graph: dict[Any, Any], keys: list[Any], node_type: type, data_type: type,
             convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:
         """Run what the keys need, and return their values. `convert(key, value)` makes a node of what is no simple
@@ -471,6 +471,17 @@ class Scheduler:
     def resources(self) -> dict[str, Tuple[float, float]]:
         """The total and the free amount of each resource."""
 
+class Batch:
+    """Calls that a scheduler got one by one. A call may name earlier ones of its batch."""
+    @property
+    def count(self) -> int:
+        """How many calls were submitted."""
+    def submit(self, kind: int, callable: Callable[[], Any], priority: int = 0, inputs: Tuple[int, ...] = (), /) -> int:
+        """Call a function without arguments, when the resources of its kind are free and the calls of these numbers have
+        ended. Returns the number of the call."""
+
+def set_bytes(count: int, /) -> None:
+    """Say how large the result of the task of this thread is, for affinity."""
 def resource_id(resource: str, /) -> Union[int, Tuple[int, ...]]:
     """The number of the slot of `resource` that the task of this thread has, or a tuple of several."""
 def secede() -> None:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in which Dask goes through the graph, and a scheduler chooses among the tasks that are ready."""
 
+import functools
+import sys
+
+from dask.core import get_dependencies
 from dask.order import order
 
-from . import _dask_requests, _executor, _resources
+from . import _calls, _dask_requests, _resources
 
 PRIORITIES = 1 << 16  # that a scheduler tells apart
 
@@ -26,33 +30,58 @@ def has_requests(graph):
     )
 
 
+class CallsOfTasks(_calls.Calls):
+    """Calls whose results are lists: the key, what packs the value, and whether the task has failed."""
+
+    def bytes_of(self, results):
+        total = 0
+        for _, packed, has_failed in results:
+            value, more = packed if type(packed) is tuple and len(packed) == 2 else (packed, None)
+            if isinstance(value, bytes):
+                total += len(value)
+                if isinstance(more, list):  # arrays of bytes, which _dask_processes.dumps() left out
+                    total += sum(map(super().bytes_of, more))
+            elif not has_failed:
+                total += super().bytes_of(value)
+        return total
+
+
 class Handover:
     """Takes tasks from dask.local.get_async(), as an executor does, when they are ready."""
 
     def __init__(self, scheduler, graph):
         self.scheduler = scheduler
         self._graph = graph
-        self._calls = _executor.Calls(scheduler)
         self._priorities = {}
+        self._numbers = None  # of the calls, by key, if affinity needs them
         self._max_workers = int(scheduler.core.resources()["CPU"][0]) or 1
+        limit = _calls.BATCH
         if has_requests(graph):
-            for value in graph.values():  # an error now, not when the task would begin
-                scheduler.find_kind(function_of(value) or as_it_is)
+            # An error now, not when the task would begin.
+            kinds = {scheduler.find_kind(function_of(value) or as_it_is) for value in graph.values()}
+            if kinds & scheduler.kinds_with_affinity:
+                self._numbers, limit = {}, sys.maxsize
             # Tasks wait for various resources, so the scheduler gets all that are ready, with their places in Dask's
             # order. Else Dask keeps those for which there is no CPU.
             places = order(graph)
             step = max(1, -(-len(places) // PRIORITIES))
             self._priorities = {key: PRIORITIES // 2 - 1 - place // step for key, place in places.items()}
             self._max_workers = max(self._max_workers, len(graph))
+        self._calls = CallsOfTasks(scheduler, limit=limit)
 
     def submit(self, execute, tasks):
         key = tasks[0][0]
         function = function_of(self._graph[key]) or as_it_is
         kind = self.scheduler.find_kind(function)
-        request = _resources.request_of(function)
-        return self._calls.begin(
-            kind, self.call, (key, request, execute, tasks), priority=self._priorities.get(key, 0)
-        )
+        run = functools.partial(self.call, key, _resources.request_of(function), execute, tasks)
+        inputs = ()
+        if kind in self.scheduler.kinds_with_affinity:
+            keys = get_dependencies(self._graph, key)
+            inputs = tuple(self._numbers[each] for each in keys if each in self._numbers)
+        future, number = self._calls.give(kind, run, self._priorities.get(key, 0), inputs)
+        if self._numbers is not None:
+            self._numbers[key] = number
+        return future
 
     def call(self, key, request, execute, tasks):
         """Run the tasks. In a thread of the scheduler that has what they request."""

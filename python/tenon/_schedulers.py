@@ -31,6 +31,7 @@ class Scheduler:
         self._slotted = set(re.findall(r"(\w+)\s*=\s*\(", text))
         _all.add(self.core)
         self._kinds = {}
+        self.kinds_with_affinity = set()
         self.amounts = {}  # of a call, by the title of its kind
 
     def kind(self, name, request):
@@ -46,6 +47,8 @@ class Scheduler:
             kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self.core.kind(self._title(name, amounts), key[1] or None, key[2] or None)
+            if affinity:
+                self.kinds_with_affinity.add(kind)
         return kind
 
     def _title(self, name, amounts):

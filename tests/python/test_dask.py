@@ -256,7 +256,11 @@ def test_slots_have_one_task_at_a_time_and_cpus_go_on():
     assert most["CPU"] == 2 and most["GPU"] == 2 and most["slot", 0] == most["slot", 1] == 1
 
 
-def test_affinity_keeps_a_chain_on_one_slot():
+in_c_and_by_dask = pytest.mark.parametrize("options", [{}, {"callbacks": [(None,) * 5]}], ids=["in C", "by Dask"])
+
+
+@in_c_and_by_dask
+def test_affinity_keeps_a_chain_on_one_slot(options):
     @tenon.resources(GPU=1, CPU=0, affinity=["GPU"])
     def follow(chain):
         time.sleep(0.001)
@@ -264,11 +268,12 @@ def test_affinity_keeps_a_chain_on_one_slot():
 
     graph = {(0, chain): (list, []) for chain in range(2)}
     graph.update({(i, chain): (follow, (i - 1, chain)) for i in range(1, 30) for chain in range(2)})
-    for slots in get(graph, [(29, 0), (29, 1)]):
+    for slots in get(graph, [(29, 0), (29, 1)], **options):
         assert sum(one != next_one for one, next_one in zip(slots, slots[1:])) <= 2
 
 
-def test_largest_input_decides_on_the_slot():
+@in_c_and_by_dask
+def test_largest_input_decides_on_the_slot(options):
     np = pytest.importorskip("numpy")
     barrier = threading.Barrier(2, timeout=WAIT_S)
 
@@ -283,7 +288,8 @@ def test_largest_input_decides_on_the_slot():
 
     for _ in range(10):
         for sizes in (10, 1000), (1000, 10):
-            made, used = get({"a": (make, sizes[0]), "b": (make, sizes[1]), "c": (use, "a", "b")}, "c")
+            graph = {"a": (make, sizes[0]), "b": (make, sizes[1]), "c": (use, "a", "b")}
+            made, used = get(graph, "c", **options)
             assert made == used
 
 

@@ -108,6 +108,30 @@ def test_task_in_a_worker_has_the_slots_that_it_requests():
             get({"x": (tenon.resources(GPU=5)(lambda: 1),)}, "x")
 
 
+@tenon.resources(GPU=1, CPU=0)
+def make_beside(size, own, other):
+    tenon.Event(own).set()
+    assert tenon.Event(other).wait(WAIT_S)  # so that both tasks have a slot
+    return np.full(size, tenon.resource_id("GPU"))
+
+
+@tenon.resources(GPU=1, CPU=0, affinity=["GPU"])
+def use_largest(one, other):
+    return int(max(one, other, key=len)[0]), tenon.resource_id("GPU")
+
+
+def test_task_has_the_slot_that_made_its_largest_input():
+    with tenon.set_options(resources={"GPU": (4, 5)}):
+        for sizes in [(LARGE, 10), (10, LARGE)] * 4:
+            events = tenon.Event("one"), tenon.Event("other")
+            one, other = (event.name for event in events)
+            graph = {"a": (make_beside, sizes[0], one, other), "b": (make_beside, sizes[1], other, one)}
+            made, used = get({**graph, "c": (use_largest, "a", "b")}, "c", optimize_graph=False)
+            assert made == used
+            for event in events:
+                event.clear()
+
+
 @tenon.resources(CPU=0)
 def wait_without_cpu(name):
     tenon.secede()  # does nothing here

@@ -139,6 +139,109 @@ def test_call_submits_calls(executor):
     assert executor.submit(outer).result(WAIT_S) == 45
 
 
+# ---- calls after others
+
+
+class Sized:
+    """As an array: something that knows its size."""
+
+    def __init__(self, nbytes, slot):
+        self.nbytes = nbytes
+        self.slot = slot
+
+
+def test_call_has_the_slot_that_made_the_largest_of_those_before(executor):
+    barrier = threading.Barrier(2, timeout=WAIT_S)
+
+    def make(size):
+        barrier.wait()  # so that each is on a slot of its own
+        return Sized(size, tenon.resource_id("GPU"))
+
+    near = {"GPU": 1, "CPU": 0, "affinity": ["GPU"]}
+    for sizes in [(10, 1000), (1000, 10), (1, 1 << 70)] * 7:
+        made = [executor.submit(make, size, resources={"GPU": 1, "CPU": 0}) for size in sizes]
+        used = executor.submit(tenon.resource_id, "GPU", resources=near, after=made).result(WAIT_S)
+        assert used == max((each.result() for each in made), key=lambda each: each.nbytes).slot
+
+
+def test_slot_is_known_also_after_many_other_calls(executor):
+    barrier = threading.Barrier(2, timeout=WAIT_S)
+
+    def make():
+        barrier.wait()
+        return tenon.resource_id("GPU")
+
+    for _ in range(4):
+        made = [executor.submit(make, resources={"GPU": 1, "CPU": 0}) for _ in range(2)]
+        for future in [executor.submit(abs, i) for i in range(5000)]:
+            future.result(WAIT_S)
+        for each in made:
+            near = {"GPU": 1, "CPU": 0, "affinity": ["GPU"]}
+            assert executor.submit(tenon.resource_id, "GPU", resources=near, after=each).result(WAIT_S) == each.result()
+
+
+def test_call_begins_after_others_however_they_ended(executor):
+    begin, order = threading.Event(), []
+    first = executor.submit(lambda: (begin.wait(WAIT_S), order.append("first")))
+    wrong = executor.submit(divmod, 1, 0, after=first)
+    dropped = executor.submit(order.append, "dropped", after=first)
+    last = executor.submit(order.append, "last", after=(each for each in [wrong, dropped, first, first]))
+    assert dropped.cancel()
+    assert executor.submit(abs, -1).result(WAIT_S) == 1  # what waits has no thread
+    assert not last.done()
+    begin.set()
+    assert last.result(WAIT_S) is None and order == ["first", "last"]
+    assert isinstance(wrong.exception(), ZeroDivisionError)
+
+
+def test_calls_that_wait_do_not_stay_behind_after_shutdown():
+    executor, begin, order = tenon.Executor({"CPU": 1}), threading.Event(), []
+    last = executor.submit(begin.wait, WAIT_S)
+    for i in range(100):
+        last = executor.submit(order.append, i, after=last)
+    threading.Timer(0.05, begin.set).start()
+    executor.shutdown()
+    assert order == list(range(100)) and last.done()
+
+
+def test_many_calls_wait_for_one_and_one_for_many(executor):
+    begin = threading.Event()
+    first = executor.submit(begin.wait, WAIT_S)
+    middle = [executor.submit(abs, -i, after=first) for i in range(10000)]
+    last = executor.submit(lambda: sum(each.result() for each in middle), after=middle)
+    begin.set()
+    assert last.result(WAIT_S) == sum(range(10000))
+
+
+def test_wrong_after_is_an_error(executor):
+    with tenon.Executor({"CPU": 1}) as other:
+        with pytest.raises(ValueError, match="not of this executor"):
+            executor.submit(abs, 1, after=other.submit(abs, 1))
+    with pytest.raises(ValueError, match="not of this executor"):
+        executor.submit(abs, 1, after=concurrent.futures.Future())
+    for wrong in [5], "x", [None]:
+        with pytest.raises(TypeError, match="no future"):
+            executor.submit(abs, 1, after=wrong)
+    with pytest.raises(TypeError):
+        executor.submit(abs, 1, after=5)
+    assert executor.submit(abs, -1).result(WAIT_S) == 1
+
+
+def test_call_that_waits_keeps_nothing_alive_once_it_ended(executor):
+    class Token:
+        pass
+
+    token, first = Token(), executor.submit(abs, 1)
+    begin = threading.Event()
+    first = executor.submit(begin.wait, WAIT_S)
+    alive, last = weakref.ref(token), executor.submit(lambda token: None, token, after=first)
+    del token
+    begin.set()
+    last.result(WAIT_S)
+    gc.collect()
+    assert alive() is None
+
+
 def test_asyncio(executor):
     @tenon.resources(GPU=1, CPU=0)
     def kernel(value):
