@@ -7,7 +7,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+RULES = ROOT / "tests" / "fakecuda" / "README.md"
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), RULES]
 FOLDERS = "src|include|docs|dev|tests|bench|examples|tools"
 # Made by a build, or to be filled in by a person.
 NOT_CHECKED = {"docs/figures.md", "docs/gpu-report.md"}
@@ -38,6 +39,20 @@ def check_commands(problems):
     problems += [f"docs/install.md: README.md has the command `{line}`" for line in wanted if line not in there]
 
 
+def check_rules(problems):
+    """Each rule of the fake driver has a row with a test, and each number that its sources name is a rule."""
+    text = RULES.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| R(\d+) \|.*\| ([^|]*) \|$", text, re.M)
+    if [int(number) for number, _ in rows] != list(range(len(rows))):
+        problems.append("tests/fakecuda/README.md: the rules are not R0, R1 and so on")
+    problems += [f"tests/fakecuda/README.md: no test shows R{number}" for number, shown in rows if "`" not in shown]
+    for test in re.findall(r"`([a-z0-9_]+)`", " ".join(shown for _, shown in rows)):
+        if not re.search(rf"\b{test}\b", read(RULES.parent.glob("*_test.c"))):
+            problems.append(f"tests/fakecuda/README.md: no test is called {test}")
+    named = set(re.findall(r"\bR(\d+)\b", read(RULES.parent.glob("*.[ch]"))))
+    problems += [f"tests/fakecuda/README.md: there is no rule R{n}" for n in sorted(named - {n for n, _ in rows}, key=int)]
+
+
 def main():
     tests = read([*(ROOT / "tests").rglob("*.c"), *(ROOT / "tests").rglob("*.py")])
     headers = read((ROOT / "include").rglob("*.h"))
@@ -61,6 +76,7 @@ def main():
                 problems.append(f"{here}: no header declares {name}()")
     check_sentences(problems)
     check_commands(problems)
+    check_rules(problems)
     name = "docs/architecture.md"
     block = re.findall(r"^ *(\w+) {2,}\S", (ROOT / name).read_text(encoding="utf-8"), re.M)
     if not any(block[i : i + len(rooms)] == rooms for i in range(len(block))):

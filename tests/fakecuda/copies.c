@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies, fills and the stand-ins for kernels: R54, R55, and R61: the bytes of a copy between
+ * Copies, fills and the stand-ins for kernels: R54, R55, and R63: the bytes of a copy between
  * overlapping memory are undefined.
  */
 #include <stdlib.h>
@@ -79,7 +79,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
         return result;
     bool is_wrong = is_nowhere(dst) || is_nowhere(src);
     if (dst < src + bytes && src < dst + bytes)
-        violation("R61", "a copy of %zu bytes to memory that overlaps them", bytes);
+        violation("R63", "a copy of %zu bytes to memory that overlaps them", bytes);
     return call_leave(is_wrong ? CUDA_ERROR_INVALID_VALUE : copy(stream, dst, src, bytes));
 }
 

@@ -6,7 +6,7 @@
  * memory, and puts its path into the environment variable TENON_FAKECUDA. Each process that
  * calls cuInit() attaches to it. The fake returns the driver's errors where the driver has a
  * defined one; what is undefined in the driver is a violation, which the universe records.
- * fake_end() reports them.
+ * fake_end() reports them. README.md lists the rules, by the numbers that comments name.
  *
  *   TENON_FAKECUDA=path            the universe
  *   TENON_FAKECUDA_VISIBLE=2,0     the devices that this process sees, in this order

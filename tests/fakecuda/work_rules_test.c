@@ -80,13 +80,13 @@ TN_TEST(a_copy_on_the_device_returns_before_it_is_done)
     end();
 }
 
-/* R61 */
+/* R63 */
 TN_TEST(a_copy_to_memory_that_overlaps_is_a_violation)
 {
     begin();
     OK(cuMemcpyDtoDAsync_v2(chunk.ptr + 16, chunk.ptr, 16, stream));
     OK(cuMemcpyDtoDAsync_v2(chunk.ptr, chunk.ptr + 15, 16, stream));
-    world_expect("R61");
+    world_expect("R63");
     end();
 }
 
