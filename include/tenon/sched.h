@@ -215,8 +215,9 @@ enum {
  * A task whose memory ran out is run again alone: it waits until no other task has a part of
  * what it requests, but of CPUs. It gets the whole of each sum. Of slots without inner groups
  * it gets whole ones; of others all slots of an innermost group, or all that there are, if it
- * requests more than such a group has, or these groups differ in size. tn_resource_id() still
- * tells as many slots as it requested. If it requests CPUs only, it gets all of them. If its
+ * requests more than such a group has, or these groups differ in size; then, if cards have
+ * memories, all slots of the largest one. tn_resource_id() still tells as many slots as it
+ * requested. If it requests CPUs only, it gets all of them. If its
  * memory runs out again, it is run as those of its variants that request none of that. Then,
  * or if there is no such variant, it fails with TN_ERR_NO_MEMORY. Runs that ended so do not
  * count as attempts.

@@ -26,13 +26,35 @@ static uint64_t card_slots(const struct tni_pool *pool)
     return in_cards == pool->slot_count ? slots : 0;
 }
 
-static uint64_t all_of(const struct tni_pool *pool, uint64_t amount)
+/*
+ * The slots of the largest card, where cards with memories differ in size: a task with data has
+ * its slots on one card. If their memories differ, too, its data may need any of them.
+ */
+static uint64_t largest_card(const struct tni_memories *memories, const struct tni_pool *pool,
+                             uint64_t amount)
+{
+    uint64_t most = 0, capacity = 0;
+    for (uint32_t m = 0; m < memories->count; m++) {
+        if (memories->all[m].pool != pool)
+            continue;
+        if (most != 0 && memories->all[m].capacity != capacity)
+            return amount;
+        capacity = memories->all[m].capacity;
+        most = TNI_MAX(most, memories->all[m].count * (uint64_t)TNI_UNIT);
+    }
+    return most;
+}
+
+static uint64_t all_of(const struct tni_plan *plan, const struct tni_pool *pool,
+                       uint64_t amount)
 {
     if (!pool->has_slots)
         return pool->total;
     if (pool->group_count == 1) /* a list of devices: whole ones */
         return (amount + TNI_UNIT - 1) / TNI_UNIT * TNI_UNIT;
     uint64_t card = card_slots(pool) * TNI_UNIT;
+    if (card == 0)
+        card = largest_card(&plan->memories, pool, amount);
     return amount <= card ? card : pool->total; /* of several cards it might get parts */
 }
 
@@ -43,7 +65,7 @@ static void ask_for_all(const struct tni_plan *plan, struct tni_request *request
     for (uint32_t i = 0; i < request->count; i++) {
         struct tni_need *need = &request->needs[i];
         if (need->pool >= TNI_BUILT_IN || (is_cpu_only && need->pool == TNI_CPU))
-            need->amount = all_of(&plan->pools.pools[need->pool], need->amount);
+            need->amount = all_of(plan, &plan->pools.pools[need->pool], need->amount);
     }
 }
 

@@ -659,6 +659,18 @@ TN_TEST(memory_that_runs_out_is_emptied_before_the_task_runs_alone)
     close_all();
 }
 
+TN_TEST(a_task_without_memory_is_alone_on_a_card_of_any_size)
+{
+    open_with("CPU=4 GPU=((0,1),(2))", "GPU=3000", 0);
+    struct deed deed = reads(make(0, 5));
+    deed.failures = 1;
+    add(add_kind(sched, act, "CPU=0 GPU=1"), &deed, NULL);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(deed.runs, 2);
+    assert_int_equal(deed.memory.slot, 0); /* the larger one */
+    close_all();
+}
+
 TN_TEST(data_that_can_never_fit_is_an_error_when_a_task_is_added)
 {
     tn_sched *own;
