@@ -25,9 +25,12 @@ static int run_job(struct tnp_call *call)
 {
     struct job job = *(struct job *)call;
     PyObject *result = PyObject_CallNoArgs(job.callable);
+    bool has_run_out = result == Py_True;
     if (result == NULL)
         PyErr_WriteUnraisable(job.callable);
     Py_XDECREF(result);
+    if (has_run_out)
+        return TN_TASK_OOM;
     PyMem_Free(call);
     Py_DECREF(job.callable);
     Py_DECREF(job.batch);

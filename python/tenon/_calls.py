@@ -6,11 +6,19 @@ import contextvars
 import functools
 import threading
 
-from . import _core, _resources
+from . import _core, _resources, _schedulers
 
 BATCH = 4096  # calls after which there is a new batch, since the scheduler keeps what it knows of all calls of one
 LARGEST = (1 << 64) - 1  # bytes, which the scheduler takes
 LONGEST = 4 * BATCH  # of a batch with calls that go on where others of it ended
+
+
+class RanOut(Exception):
+    """Raised by a call whose memory ran out, and which tells of that by its result."""
+
+    def __init__(self, result):
+        super().__init__(result)
+        self.result = result
 
 
 class Call(concurrent.futures.Future):
@@ -21,6 +29,14 @@ class Call(concurrent.futures.Future):
         self._calls = None  # that have it
         self._place = None  # (batch, number), when the scheduler has it
         self._bytes = 0  # of its result, if that is an array
+        self._ran_out = None  # what its first run raised, if its memory ran out
+
+    def _end(self, error):
+        """Have the outcome of a call that raised."""
+        if isinstance(error, RanOut):
+            self.set_result(error.result)
+        else:
+            self.set_exception(error)
 
 
 class Calls:
@@ -28,12 +44,16 @@ class Calls:
 
     Parameters
     ----------
+    is_repeatable : bool
+        Whether a call whose memory ran out is called again, alone.
     limit : int
         How many calls are in a batch.
     """
 
-    def __init__(self, scheduler, limit=BATCH):
+    def __init__(self, scheduler, is_repeatable=False, limit=BATCH):
         self.scheduler = scheduler
+        self._is_repeatable = is_repeatable
+        self._is_cancelled = False
         self._limit = limit
         self._batch = None
         self._futures = set()
@@ -66,7 +86,8 @@ class Calls:
         return future, future._place[1]
 
     def cancel(self):
-        """Cancel what has not begun."""
+        """Cancel what has not begun. What has begun does not begin again."""
+        self._is_cancelled = True
         with self._lock:
             futures = list(self._futures)
         for future in futures:
@@ -106,20 +127,31 @@ class Calls:
             raise
 
     def _call(self, future, context, run):
-        """Call it. In a thread of the scheduler."""
-        self.forget(future)
-        if not future.set_running_or_notify_cancel():
-            return
+        """Call it. In a thread of the scheduler. Returns whether to call it again, alone."""
+        if future._ran_out is None:
+            self.forget(future)
+            if not future.set_running_or_notify_cancel():
+                return False
+        elif self._is_cancelled:
+            future._end(future._ran_out)
+            return False
         try:
-            result = context.run(run)
+            result = context.copy().run(run)
         except BaseException as error:
-            future.set_exception(error)
+            if future._ran_out is None and self._has_run_out(error):
+                future._ran_out = error.with_traceback(None)  # which has this frame
+                return True
+            future._end(error)
             future = None  # the error has this frame, in its traceback
-            return
+            return False
         if self.scheduler.kinds_with_affinity:
             future._bytes = self.bytes_of(result)
             _core.set_bytes(min(future._bytes, LARGEST))
         future.set_result(result)
+        return False
+
+    def _has_run_out(self, error):
+        return isinstance(error, RanOut) or (self._is_repeatable and _schedulers.has_run_out(error))
 
     def bytes_of(self, result):
         """How large a result is, as far as arrays tell."""

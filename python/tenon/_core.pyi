@@ -478,7 +478,8 @@ class Batch:
         """How many calls were submitted."""
     def submit(self, kind: int, callable: Callable[[], Any], priority: int = 0, inputs: Tuple[int, ...] = (), /) -> int:
         """Call a function without arguments, when the resources of its kind are free and the calls of these numbers have
-        ended. Returns the number of the call."""
+        ended. If it returns True, it is called again, alone, as a task that returns TN_TASK_OOM; so at most once. Returns
+        the number of the call."""
 
 def set_bytes(count: int, /) -> None:
     """Say how large the result of the task of this thread is, for affinity."""

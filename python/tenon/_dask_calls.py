@@ -7,7 +7,7 @@ import sys
 from dask.core import get_dependencies
 from dask.order import order
 
-from . import _calls, _dask_requests, _resources
+from . import _calls, _dask_requests, _resources, _schedulers
 
 PRIORITIES = 1 << 16  # that a scheduler tells apart
 
@@ -28,6 +28,19 @@ def has_requests(graph):
     return _resources.Request.known and any(
         _resources.request_of(function_of(value)) is not None for value in graph.values()
     )
+
+
+def run_noting(execute, tasks):
+    """Run tasks as Dask does. Returns their results, and whether the memory of one of them ran out."""
+    errors = []
+
+    def note(pack_exception, error, dumps):
+        errors.append(error)
+        return pack_exception(error, dumps)
+
+    # The last part of a task is the function that packs what the task raises.
+    results = execute([(*task[:-1], functools.partial(note, task[-1])) for task in tasks])
+    return results, bool(errors) and _schedulers.has_run_out(errors.pop())
 
 
 class CallsOfTasks(_calls.Calls):
@@ -67,7 +80,7 @@ class Handover:
             step = max(1, -(-len(places) // PRIORITIES))
             self._priorities = {key: PRIORITIES // 2 - 1 - place // step for key, place in places.items()}
             self._max_workers = max(self._max_workers, len(graph))
-        self._calls = CallsOfTasks(scheduler, limit=limit)
+        self._calls = CallsOfTasks(scheduler, is_repeatable=True, limit=limit)
 
     def submit(self, execute, tasks):
         key = tasks[0][0]
@@ -85,7 +98,10 @@ class Handover:
 
     def call(self, key, request, execute, tasks):
         """Run the tasks. In a thread of the scheduler that has what they request."""
-        return execute(tasks)
+        results, has_run_out = run_noting(execute, tasks)
+        if has_run_out:
+            raise _calls.RanOut(results)
+        return results
 
     def cancel(self):
         self._calls.cancel()

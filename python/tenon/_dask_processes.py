@@ -15,7 +15,7 @@ import dask
 from dask import multiprocessing as dask_processes
 from dask import optimization
 
-from . import _dask_calls, _dask_requests, _resources, _schedulers
+from . import _calls, _dask_calls, _dask_requests, _resources, _schedulers
 from . import multiprocessing as tenon_processes
 from .multiprocessing.pool import WorkerDied
 
@@ -50,9 +50,9 @@ def loads(value):
 
 
 def run_in_worker(slots, execute, tasks):
-    """Run tasks in a worker, with the slots that the scheduler gave them."""
+    """Run tasks in a worker, with the slots that the scheduler gave them. Returns what run_noting() does."""
     with _resources.given_slots(slots):
-        return execute(tasks)
+        return _dask_calls.run_noting(execute, tasks)
 
 
 def initialize(initializer):
@@ -69,12 +69,15 @@ class Workers(_dask_calls.Handover):
     def call(self, key, request, execute, tasks):
         slots = self.scheduler.slots_here(request)
         try:
-            return self._pool.apply_async(run_in_worker, (slots, execute, tasks)).get()
+            results, has_run_out = self._pool.apply_async(run_in_worker, (slots, execute, tasks)).get()
         except WorkerDied as error:
             if error.task is None:
                 raise
             last = f", the last of them process {error.pids[-1]}" if error.pids else ""
             raise WorkerDied(f"the task {key!r} has ended its workers{last}", str(key), error.pids) from None
+        if has_run_out:
+            raise _calls.RanOut(results)
+        return results
 
 
 def find_pool(count, initializer):

@@ -20,10 +20,13 @@ class Executor(concurrent.futures.Executor):
     resources : dict, optional
         What there is, as for tenon.set_options(); else what tenon.set_options() or the environment variable
         TENON_RESOURCES says.
+    repeatable : bool
+        Whether a call may be made twice. If so, a call that raises a MemoryError, or what other libraries raise when the
+        memory of a device runs out, is made once more when no other call has a part of what it requests.
     """
 
-    def __init__(self, resources=None):
-        self._calls = _calls.Calls(_schedulers.new_scheduler(resources))
+    def __init__(self, resources=None, *, repeatable=False):
+        self._calls = _calls.Calls(_schedulers.new_scheduler(resources), repeatable)
         self._max_workers = int(self._calls.scheduler.core.resources()["CPU"][0]) or 1  # as Dask asks of executors
         self._is_shut_down = False
         self._lock = threading.Lock()

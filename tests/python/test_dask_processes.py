@@ -189,6 +189,28 @@ def test_task_of_a_killed_worker_runs_again(tmp_path):
     assert get(graph, [f"y{i}" for i in range(4)]) == (LARGE,) * 4
 
 
+def run_out(path, failures):
+    """Note a run in a file. The first ones have no memory."""
+    with open(path, "a") as file:
+        file.write(f"{tenon.resource_id('GPU')} ")
+        runs = file.tell() // 2
+    if runs <= failures:
+        raise MemoryError(f"run {runs}")
+    return runs
+
+
+def test_task_whose_memory_ran_out_runs_again(tmp_path):
+    task = tenon.resources(GPU=1, CPU=0)(run_out)
+    path = tmp_path / "runs"
+    with tenon.set_options(resources={"GPU": ((0, 1), (2, 3))}):
+        assert get({"x": (task, str(path), 1)}, "x") == 2
+        assert [int(slot) in range(4) for slot in path.read_text().split()] == [True, True]
+        path.unlink()
+        with pytest.raises(MemoryError, match="run 2"):
+            get({"x": (task, str(path), 9)}, "x")
+        assert len(path.read_text().split()) == 2
+
+
 def test_result_of_a_dead_worker_is_still_there(tmp_path):
     def make_and_die_later(pid_file):
         with open(pid_file, "w") as file:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tenon.dask.get: tasks whose memory runs out."""
+"""Tasks of tenon.dask.get and calls of tenon.Executor whose memory runs out."""
 
+import concurrent.futures
+import contextvars
 import threading
+import time
 import traceback
 import weakref
 
@@ -54,25 +57,32 @@ def two_cards():
         yield
 
 
-def test_task_whose_memory_ran_out_runs_again():
+in_c_and_by_dask = pytest.mark.parametrize("options", [{}, {"callbacks": [(None,) * 5]}], ids=["in C", "by Dask"])
+
+
+@in_c_and_by_dask
+def test_task_whose_memory_ran_out_runs_again(options):
     task = Task()
-    assert tenon.dask.get({"x": (task,), "y": (sum, ["x", "x"])}, "y") == 4
+    assert tenon.dask.get({"x": (task,), "y": (sum, ["x", "x"])}, "y", **options) == 4
     assert len(task.runs) == 2
 
 
-def test_what_the_failed_run_held_is_free_when_it_runs_again():
+@in_c_and_by_dask
+def test_what_the_failed_run_held_is_free_when_it_runs_again(options):
     task = Task()
-    tenon.dask.get({"x": (task,)}, "x")
+    tenon.dask.get({"x": (task,)}, "x", **options)
     assert task.runs[1][1]
 
 
-def test_second_run_has_the_number_of_slots_that_was_requested():
+@in_c_and_by_dask
+def test_second_run_has_the_number_of_slots_that_was_requested(options):
     task = Task(GPU=1, CPU=0)
-    tenon.dask.get({"x": (task,)}, "x")
+    tenon.dask.get({"x": (task,)}, "x", **options)
     assert [type(slot) for slot, _ in task.runs] == [int, int]
 
 
-def test_second_run_is_alone_with_what_it_requests():
+@in_c_and_by_dask
+def test_second_run_is_alone_with_what_it_requests(options):
     running, most, begun, gate = [], [], threading.Semaphore(0), threading.Event()
 
     @tenon.resources(MEM=1, CPU=0)
@@ -93,15 +103,16 @@ def test_second_run_is_alone_with_what_it_requests():
         return "done"
 
     graph = {"x": (hungry,), **{f"n{n}": (beside, n) for n in range(3)}}
-    assert tenon.dask.get(graph, list(graph)) == ("done", 0, 1, 2)
+    assert tenon.dask.get(graph, list(graph), **options) == ("done", 0, 1, 2)
     assert most[1] == 0
 
 
-def test_error_of_the_last_run_is_raised_with_its_lines():
+@in_c_and_by_dask
+def test_error_of_the_last_run_is_raised_with_its_lines(options):
     task = Task(failures=9)
     ended = []
     with pytest.raises(MemoryError, match="run 2") as raised:
-        tenon.dask.get({"x": (task,), "y": (ended.append, "x")}, "y")
+        tenon.dask.get({"x": (task,), "y": (ended.append, "x")}, "y", **options)
     assert len(task.runs) == 2
     assert ended == []
     assert "__call__" in "".join(traceback.format_tb(raised.value.__traceback__))
@@ -123,6 +134,7 @@ def test_tasks_that_have_not_begun_do_not_begin_after_the_last_run():
     assert len(begun) <= 1
 
 
+@in_c_and_by_dask
 @pytest.mark.parametrize(
     "error, runs",
     [
@@ -134,11 +146,114 @@ def test_tasks_that_have_not_begun_do_not_begin_after_the_last_run():
         (KeyboardInterrupt, 1),
     ],
 )
-def test_errors_that_say_that_memory_ran_out(error, runs):
+def test_errors_that_say_that_memory_ran_out(error, runs, options):
     task = Task(failures=9, error=error)
     with pytest.raises(BaseException):
-        tenon.dask.get({"x": (task,)}, "x")
+        tenon.dask.get({"x": (task,)}, "x", **options)
     assert len(task.runs) == runs
+
+
+def test_task_does_not_run_again_when_its_run_has_failed_meanwhile():
+    """It would run again when the gate opens: until then another task has a part of what it requests."""
+    gate, began = threading.Event(), threading.Event()
+    hungry = Task(MEM=1, CPU=0)
+
+    @tenon.resources(MEM=1, CPU=0)
+    def beside():
+        began.set()
+        gate.wait(WAIT_S)
+
+    def fail():
+        while not hungry.runs:
+            began.wait(0.001)
+        raise LookupError
+
+    graph = {"beside": (beside,), "hungry": (hungry,), "fail": (fail,)}
+    with pytest.raises(LookupError):
+        tenon.dask.get(graph, list(graph), callbacks=[(None,) * 5])
+    gate.set()
+    assert tenon.dask.get({"x": (Task(failures=0, MEM=4, CPU=0),)}, "x") == 1  # after what was to run again
+    assert len(hungry.runs) == 1
+
+
+def test_task_runs_again_with_a_pack_exception_of_the_caller():
+    task = Task()
+
+    def pack(error, dumps):
+        return error, None
+
+    assert tenon.dask.get({"x": (task,)}, "x", pack_exception=pack) == 2
+    assert len(task.runs) == 2
+
+
+def test_task_in_a_pool_of_the_caller_does_not_run_again():
+    task = Task()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with pytest.raises(MemoryError, match="run 1"):
+            tenon.dask.get({"x": (task,)}, "x", pool=pool)
+
+
+# ---- calls of an executor
+
+
+@pytest.fixture
+def repeating():
+    with tenon.Executor({"CPU": 2, "GPU": ((0, 1), (2, 3)), "MEM": 4}, repeatable=True) as made:
+        yield made
+
+
+def test_repeatable_call_is_made_again(repeating):
+    task, plain = Task(GPU=1, CPU=0), Task()
+    assert repeating.submit(task).result(WAIT_S) == repeating.submit(plain).result(WAIT_S) == 2
+    assert [type(slot) for slot, _ in task.runs] == [int, int] and task.runs[1][1]
+
+
+def test_repeatable_call_that_fails_twice_has_its_last_error(repeating):
+    task, other = Task(failures=9), Task(failures=9, error=ValueError)
+    after = repeating.submit(task)
+    last = repeating.submit(after.exception, after=after)
+    assert str(last.result(WAIT_S)) == "run 2" and isinstance(after.exception(), MemoryError)
+    assert "__call__" in "".join(traceback.format_tb(after.exception().__traceback__))
+    assert isinstance(repeating.submit(other).exception(WAIT_S), ValueError) and len(other.runs) == 1
+
+
+def test_repeated_call_is_alone_and_begins_in_the_context_of_its_caller(repeating):
+    variable = contextvars.ContextVar("variable", default="before")
+    seen, gate, begun = [], threading.Event(), threading.Event()
+
+    def beside():
+        begun.set()
+        gate.wait(WAIT_S)
+        seen.append("beside")
+
+    def hungry():
+        seen.append(variable.get())
+        variable.set("after")
+        if len(seen) == 1:
+            threading.Timer(0.05, gate.set).start()
+            raise MemoryError
+        return "done"
+
+    part = {"MEM": 1, "CPU": 0}
+    other = repeating.submit(beside, resources=part)
+    assert begun.wait(WAIT_S)
+    assert repeating.submit(hungry, resources=part).result(WAIT_S) == "done"
+    assert seen == ["before", "beside", "before"] and other.done()
+
+
+def test_shutdown_does_not_make_calls_again_if_it_cancels():
+    gate, began = threading.Event(), threading.Event()
+    executor = tenon.Executor({"MEM": 2}, repeatable=True)
+    task = Task(MEM=1, CPU=0)
+    executor.submit(lambda: (began.set(), gate.wait(WAIT_S)), resources={"MEM": 1, "CPU": 0})
+    assert began.wait(WAIT_S)
+    future = executor.submit(task)
+    while not task.runs or executor._calls.scheduler.core.resources()["MEM"][1] != 1:
+        time.sleep(0.001)
+    executor.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    executor.shutdown()
+    assert isinstance(future.exception(), MemoryError) and len(task.runs) == 1
 
 
 def test_an_executor_does_not_call_a_function_twice():
