@@ -126,6 +126,7 @@ static inline bool is_plain(const tn_tensor_options *options)
 {
     return options == NULL || (options->struct_size == sizeof *options &&
                                (options->strategy | options->flags) == 0 &&
+                               (options->device.type | options->device.id) == 0 &&
                                options->source == NULL && options->source_bytes == 0);
 }
 

@@ -80,23 +80,6 @@ static void refuse_to_import(tn_tensor *tensor)
     managed->deleter(managed);
 }
 
-static void refuse_to_copy_steps(tn_tensor *tensor)
-{
-    tn_tensor *steps, *here, *clone = NULL;
-    TN_CHECK_OK(tn_tensor_slice(tensor, 0, 0, BYTES, 2, &steps));
-    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){BYTES / 2}, &here));
-    assert_int_equal(tn_tensor_copy(here, steps), TN_ERR_UNSUPPORTED);
-    expect_detail("not contiguous");
-    assert_int_equal(tn_tensor_copy_on(steps, here, NULL), TN_ERR_UNSUPPORTED);
-    assert_int_equal(tn_tensor_to(domain, steps, gpu_cpu, NULL, &clone), TN_ERR_UNSUPPORTED);
-    const tn_tensor_options on_host = {.struct_size = sizeof on_host, .device = gpu_cpu};
-    assert_int_equal(tn_tensor_clone(domain, steps, NULL, &clone), TN_ERR_UNSUPPORTED);
-    assert_int_equal(tn_tensor_clone(domain, steps, &on_host, &clone), TN_ERR_UNSUPPORTED);
-    assert_null(clone);
-    tn_tensor_unref(here);
-    tn_tensor_unref(steps);
-}
-
 TN_TEST(calls_that_need_memory_of_the_host_refuse_a_device)
 {
     int fd = -1, sockets[2];
@@ -119,7 +102,6 @@ TN_TEST(calls_that_need_memory_of_the_host_refuse_a_device)
         assert_null(clone);
     }
     refuse_to_import(tensor);
-    refuse_to_copy_steps(tensor);
     gpu_expect(domain, tensor, 4);
     tn_tensor_unref(tensor);
     close(sockets[0]);
