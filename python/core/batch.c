@@ -24,7 +24,7 @@ struct job {
 static int run_job(struct tnp_call *call)
 {
     struct job job = *(struct job *)call;
-    PyObject *result = PyObject_CallNoArgs(job.callable);
+    PyObject *result = PyObject_CallNoArgs(job.callable); /* which ends in no forked child */
     bool has_run_out = result == Py_True;
     if (result == NULL)
         PyErr_WriteUnraisable(job.callable);

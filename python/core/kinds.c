@@ -2,6 +2,21 @@
 /* kinds: the kinds of tasks of a scheduler, and the function that all tasks run. */
 #include "sched.h"
 
+#include <unistd.h>
+
+void tnp_leave_forked(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (error != NULL && traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    PyObject *module = PyImport_ImportModule("tenon._resources");
+    if (module != NULL)
+        (void)PyObject_CallMethod(module, "leave_forked", "O", error != NULL ? error : Py_None);
+    _exit(1); /* that call does not return, unless it failed */
+}
+
 _Thread_local const tnp_sched *tnp_sched_of_task;
 
 tn_sched *tnp_sched_of(tnp_sched *its)

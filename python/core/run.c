@@ -171,7 +171,10 @@ static int run_node(struct tnp_call *call)
 {
     struct node *node = (struct node *)call;
     struct tnp_run *run = node->run;
+    unsigned forks = tnp_forks;
     PyObject *value = run->error == NULL ? call_in_context(node) : NULL;
+    if (tnp_forks != forks)
+        tnp_leave_forked();
     if (value != NULL) {
         node->value = value;
         Py_CLEAR(node->ran_out); /* the node stays in the list */

@@ -45,6 +45,12 @@ struct tnp_sched {
 /** The scheduler whose task this thread runs; NULL: it runs none. */
 extern _Thread_local const tnp_sched *tnp_sched_of_task;
 
+/**
+ * The call of a task has returned in a child that the task has forked, with an error or not:
+ * end the child, as leave_forked() of tenon._resources says.
+ */
+_Noreturn void tnp_leave_forked(void);
+
 /** The scheduler of an object that is not closed. NULL: raised (Closed) */
 tn_sched *tnp_sched_of(tnp_sched *its);
 /** The kind for an index. NULL: raised (Invalid) */

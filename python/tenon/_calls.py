@@ -4,6 +4,7 @@
 import concurrent.futures
 import contextvars
 import functools
+import os
 import threading
 
 from . import _core, _resources, _schedulers
@@ -135,9 +136,14 @@ class Calls:
         elif self._is_cancelled:
             future._end(future._ran_out)
             return False
+        pid = os.getpid()
         try:
             result = context.copy().run(run)
+            if os.getpid() != pid:
+                _resources.leave_forked(None)
         except BaseException as error:
+            if os.getpid() != pid:
+                _resources.leave_forked(error)
             if future._ran_out is None and self._has_run_out(error):
                 future._ran_out = error.with_traceback(None)  # which has this frame
                 return True

@@ -2,6 +2,7 @@
 """Runs in which Dask goes through the graph, and a scheduler chooses among the tasks that are ready."""
 
 import functools
+import os
 import sys
 
 from dask.core import get_dependencies
@@ -39,7 +40,10 @@ def run_noting(execute, tasks):
         return pack_exception(error, dumps)
 
     # The last part of a task is the function that packs what the task raises.
+    pid = os.getpid()
     results = execute([(*task[:-1], functools.partial(note, task[-1])) for task in tasks])
+    if os.getpid() != pid:
+        _resources.leave_forked(errors.pop() if errors else None)
     return results, bool(errors) and _schedulers.has_run_out(errors.pop())
 
 

@@ -5,6 +5,8 @@ import contextlib
 import functools
 import math
 import numbers
+import os
+import sys
 import threading
 
 from . import _core
@@ -190,6 +192,32 @@ def secede():
     """
     if getattr(_given, "slots", None) is None:
         _core.secede()
+
+
+def leave_forked(error):
+    """End a child that a task has forked, when it is about to leave the task: nobody there awaits its result.
+
+    Parameters
+    ----------
+    error : BaseException or None
+        What the call of the task raised in the child. SystemExit says with which code the child ends; other errors are
+        shown.
+    """
+    status = 0
+    try:
+        if isinstance(error, SystemExit):
+            status = error.code
+            if status is not None and not isinstance(status, int):
+                print(status, file=sys.stderr)
+                status = 1
+        elif error is not None:
+            status = 1
+            sys.excepthook(type(error), error, error.__traceback__)
+        for file in sys.stdout, sys.stderr:
+            if file is not None:
+                file.flush()
+    finally:
+        os._exit((status or 0) & 0xFF)
 
 
 @contextlib.contextmanager

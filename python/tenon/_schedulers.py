@@ -105,13 +105,17 @@ def has_run_out(error):
 
 
 class Options:
-    resources = None  # text, or None: the environment variable TENON_RESOURCES
-    order = 0
-    skips = 0
-    skew = 0.0
+    def __init__(self, layers=()):
+        self.resources = None  # text, or None: the environment variable TENON_RESOURCES
+        self.order = 0
+        self.skips = 0
+        self.skew = 0.0
+        for layer in layers:
+            vars(self).update(layer)
 
 
-_options = Options()
+_layers = [{}]  # of options that were set: those for good, then those of each block that is open, the newest last
+_options = Options()  # what they come to
 _trace = None  # of tenon.trace(), which is told of each scheduler that is made
 _schedulers = {}
 _all = weakref.WeakSet()  # of the C library's: each lives on while it has calls
@@ -133,8 +137,9 @@ class set_options:
         How much longer than its run time a task may take in order to begin on the slot that made its largest input; 1
         unless given.
 
-    It can be used in a `with` statement, which sets the options back to what they were when it was made. Blocks of
-    several threads that overlap would set back what another block has set.
+    It can be used in a `with` statement. Then its options hold until the end of the block, as do those that are set
+    within the block without a `with`. All threads of the process have the same options: if threads have blocks open at
+    the same time, the options of the newest block hold.
 
     Raises
     ------
@@ -143,9 +148,6 @@ class set_options:
     """
 
     def __init__(self, **options):
-        global _options
-        new = Options()
-        vars(new).update(vars(_options))
         for name, value in options.items():
             if name not in ("resources", "skips", "skew"):
                 raise TypeError(f"there is no option {name}: there are resources, skips and skew")
@@ -155,16 +157,32 @@ class set_options:
                 raise ValueError(f"skips is {value}: it is from 1 to 2**32 - 1")
             elif name == "skew" and not 0 < value < math.inf:
                 raise ValueError(f"skew is {value}: it must be more than 0, and finite")
-            setattr(new, name, value)
-        make_scheduler(new, None)  # which checks them
-        self._before, _options = _options, new
+            options[name] = value
+        make_scheduler(Options([*_layers, options]), None)  # which checks them
+        with _lock:
+            self._layer = options
+            self._outer = _layers[-1]
+            self._before = dict(self._outer)
+            self._outer.update(options)
+            set_layers()
 
     def __enter__(self):
+        with _lock:
+            self._outer.clear()
+            self._outer.update(self._before)
+            _layers.append(self._layer)
+            set_layers()
         return self
 
     def __exit__(self, *args):
-        global _options
-        _options = self._before
+        with _lock:
+            _layers[:] = [layer for layer in _layers if layer is not self._layer]
+            set_layers()
+
+
+def set_layers():
+    global _options
+    _options = Options(_layers)
 
 
 def text_of(options):

@@ -544,6 +544,36 @@ print(tenon.dask.get({"x": (add, 5, 6)}, "x"))
     assert (done.stdout, done.returncode) == ("3\n7\n11\n", 0), done.stderr
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        "tenon.dask.get({'x': (task,), 'y': (abs, -1)}, ['x', 'y'])",
+        "tenon.dask.get({'x': (task,), 'y': (abs, -1)}, ['x', 'y'], callbacks=[(None,) * 5])",
+        "(executor.submit(task).result(), executor.submit(abs, -1).result())",
+    ],
+    ids=["in C", "by Dask", "executor"],
+)
+@pytest.mark.parametrize(
+    "end, code, error",
+    [("sys.exit(3)", 3, ""), ("sys.exit('why')", 1, "why"), ("return 5", 0, ""), ("raise KeyError('mine')", 1, "mine")],
+)
+def test_forked_child_ends_when_it_leaves_its_task(run, end, code, error):
+    done = run_program(
+        f"""
+executor = tenon.Executor({{"CPU": 1}})
+def task():
+    pid = os.fork()
+    if pid == 0:
+        print("child", flush=True)
+        {end}
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print({run})
+"""
+    )
+    assert (done.stdout, done.returncode) == (f"child\n({code}, 1)\n", 0), done.stderr
+    assert error in done.stderr and bool(error) == bool(done.stderr)
+
+
 def test_environment_variable_says_what_there_is():
     done = run_program(
         """
@@ -566,6 +596,55 @@ def test_options_are_set_back_and_wrong_ones_change_nothing():
                 tenon.set_options(resources=wrong)
         assert get({"x": (where,)}, "x") == 7
     assert get({"x": (where,)}, "x") in (0, 1)
+
+
+def test_options_of_blocks_that_overlap_in_threads():
+    def cpus():
+        return tenon._schedulers.scheduler().core.resources()["CPU"][0]
+
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with tenon.set_options(resources={"CPU": 5}):
+            inside.set()
+            assert leave.wait(WAIT_S)
+
+    before = cpus()
+    thread = threading.Thread(target=other)
+    with tenon.set_options(resources={"CPU": 3}):
+        thread.start()
+        assert inside.wait(WAIT_S)
+        assert cpus() == 5
+    assert cpus() == 5  # the other block is open
+    leave.set()
+    thread.join(WAIT_S)
+    assert cpus() == before
+    with tenon.set_options(resources={"CPU": 3}):
+        with tenon.set_options(skips=2):
+            assert cpus() == 3
+        tenon.set_options(resources={"CPU": 4})
+        assert cpus() == 4
+    assert cpus() == before
+
+
+def test_options_that_change_during_a_run_are_for_the_next():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def task():
+        begun.set()
+        assert go_on.wait(WAIT_S)
+
+    results = []
+    graph = {"x": (task,), "y": (where, "x")}
+    thread = threading.Thread(target=lambda: results.append(get(graph, "y")))
+    thread.start()
+    assert begun.wait(WAIT_S)
+    with tenon.set_options(resources={"CPU": 1}):
+        with pytest.raises(ValueError, match="GPU"):
+            get(graph, "y")
+        go_on.set()
+        thread.join(WAIT_S)
+    assert results in ([0], [1])
 
 
 def test_tasks_run_in_no_thread_of_the_caller():

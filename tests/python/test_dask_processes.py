@@ -231,6 +231,18 @@ def test_result_of_a_dead_worker_is_still_there(tmp_path):
     assert get(graph, [f"y{i}" for i in range(4)], optimize_graph=False) == (3 * LARGE,) * 4
 
 
+def fork_and_leave():
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), os.getpid()
+
+
+def test_forked_child_of_a_worker_ends_when_it_leaves_its_task():
+    (code, pid), other = get({"x": (fork_and_leave,), "y": (lambda before: os.getpid(), "x")}, ["x", "y"], num_workers=1)
+    assert code == 3 and pid == other  # the worker goes on
+
+
 def test_task_that_ends_its_workers_is_named():
     with pytest.raises(WorkerDied, match="deadly.*process [0-9]+"):
         get({"deadly": (os._exit, 3)}, "deadly")
