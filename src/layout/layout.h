@@ -51,7 +51,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 5
+#define TNI_LAYOUT_VERSION 6
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
