@@ -47,9 +47,20 @@ int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_
     return status;
 }
 
+/* A driver refuses the size of memory that is smaller, which only that of a descriptor is. */
+static int map_at(struct tni_cuda *cuda, const struct tni_device_memory *m, CUdeviceptr at,
+                  CUmemGenericAllocationHandle handle, bool is_imported)
+{
+    CUresult result = cuda->cuMemMap(at, m->bytes, 0, handle, 0);
+    return is_imported && result == CUDA_ERROR_INVALID_VALUE
+               ? tni_fail(TN_ERR_CORRUPT, "a descriptor is of memory of less than %llu bytes",
+                          (unsigned long long)m->bytes)
+               : tni_cuda_check(cuda, result, "cuMemMap");
+}
+
 /* Reserve addresses for a memory, and map it there. */
 static int map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
-                      CUmemGenericAllocationHandle handle)
+                      CUmemGenericAllocationHandle handle, bool is_imported)
 {
     CUdeviceptr at = 0;
     CUmemAccessDesc access = {.location = properties(cuda, m->device.id).location,
@@ -59,11 +70,7 @@ static int map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
                                 "cuMemAddressReserve");
     if (status != 0)
         return status;
-    CUresult result = cuda->cuMemMap(at, m->bytes, 0, handle, 0);
-    status = result == CUDA_ERROR_INVALID_VALUE
-                 ? tni_fail(TN_ERR_CORRUPT, "a descriptor is of memory of less than %llu bytes",
-                            (unsigned long long)m->bytes)
-                 : tni_cuda_check(cuda, result, "cuMemMap");
+    status = map_at(cuda, m, at, handle, is_imported);
     if (status == 0) {
         status = tni_cuda_check(cuda, cuda->cuMemSetAccess(at, m->bytes, &access, 1),
                                 "cuMemSetAccess");
@@ -94,7 +101,7 @@ static int make(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd)
                                 "cuMemCreate");
     if (status != 0)
         return status;
-    status = map_handle(cuda, m, handle);
+    status = map_handle(cuda, m, handle, false);
     if (status == 0) {
         status =
             tni_cuda_check(cuda,
@@ -154,7 +161,7 @@ static int import(struct tni_cuda *cuda, struct tni_device_memory *m, int fd)
     else if (result != 0)
         status = tni_cuda_check(cuda, result, "cuMemGetAllocationPropertiesFromHandle");
     else
-        status = map_handle(cuda, m, handle);
+        status = map_handle(cuda, m, handle, true);
     cuda->cuMemRelease(handle);
     return status;
 }

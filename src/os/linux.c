@@ -80,7 +80,7 @@ int tni_linux_fail(int status, int errno_value, const char *format, ...)
     return tni_fail(
         TN_ERR_SYSTEM,
         "%s: no descriptors left: all descriptors are in use, the limit (ulimit -n) "
-        "is %" PRIu64 "; the strategy arena needs none for a tensor",
+        "is %" PRIu64 "; tensors in the arena need none",
         text, (uint64_t)limit.rlim_cur);
 }
 

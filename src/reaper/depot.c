@@ -170,7 +170,7 @@ static int fail_put(const struct tni_reply *reply, tni_block block)
     case TN_ERR_FULL:
         return tni_fail(TN_ERR_FULL,
                         "tenond (process %d) has no room for another descriptor: its limit "
-                        "(ulimit -n) is %u; the strategy arena needs none",
+                        "(ulimit -n) is %u; tensors in the arena need none",
                         reply->pid, reply->limit);
     case TN_ERR_STALE:
         return tni_fail(TN_ERR_STALE,

@@ -487,7 +487,7 @@ static void hard_limit_body(void)
     set_limit(full, full);
     snprintf(
         expected, sizeof expected,
-        "descriptors are in use, the limit (ulimit -n) is %u; the strategy arena needs none",
+        "descriptors are in use, the limit (ulimit -n) is %u; tensors in the arena need none",
         (unsigned)full);
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
         int fd = 42;
