@@ -51,7 +51,7 @@ TN_TEST(a_tensor_is_made_on_a_device_and_its_memory_is_given_back)
 }
 
 /* The block and the parts of a tensor that ended are used again for one like it. */
-TN_TEST(a_tensor_on_a_device_does_not_get_the_block_of_one_on_the_host)
+TN_TEST(a_tensor_on_a_device_gets_no_block_of_the_host)
 {
     gpu_begin(NULL);
     tn_domain *domain = tnt_domain(NULL);
