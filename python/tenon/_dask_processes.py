@@ -6,8 +6,11 @@ requests is free, sends the task to a worker of a tenon.multiprocessing.Pool, an
 leaves out the memory of arrays (PEP 574), which lies in the arena: workers and this process map it.
 """
 
+import collections
+import concurrent.futures
 import os
 import pickle
+import sys
 import threading
 
 import cloudpickle
@@ -15,7 +18,7 @@ import dask
 from dask import multiprocessing as dask_processes
 from dask import optimization
 
-from . import _calls, _dask_calls, _dask_requests, _resources, _schedulers
+from . import _calls, _cpython, _dask_calls, _dask_requests, _resources, _schedulers
 from . import multiprocessing as tenon_processes
 from .multiprocessing.pool import WorkerDied
 
@@ -23,6 +26,7 @@ SMALL = 4096  # bytes: less is copied, not shared
 DEEPEST = 50
 
 _pools = {}
+_users = collections.Counter()  # runs, by pool
 _lock = threading.Lock()
 
 
@@ -55,7 +59,16 @@ def run_in_worker(slots, execute, tasks):
         return _dask_calls.run_noting(execute, tasks)
 
 
-def initialize(initializer):
+def versions():
+    """The versions on which what goes to a worker and back depends."""
+    from . import __version__
+
+    return {"tenon": __version__, "dask": dask.__version__, "Python": sys.version.split()[0]}
+
+
+def initialize(initializer, expected):
+    if versions() != expected:
+        raise RuntimeError(f"the versions of this worker are {versions()}, those of its parent {expected}")
     dask_processes.initialize_worker_process(pickle.loads(initializer))
 
 
@@ -65,11 +78,14 @@ class Workers(_dask_calls.Handover):
     def __init__(self, scheduler, graph, pool):
         super().__init__(scheduler, graph)
         self._pool = pool
+        self._answers = set()  # of the pool, which calls wait for
+        self._is_left = False
+        self._lock = threading.Lock()
 
     def call(self, key, request, execute, tasks):
         slots = self.scheduler.slots_here(request)
         try:
-            results, has_run_out = self._pool.apply_async(run_in_worker, (slots, execute, tasks)).get()
+            results, has_run_out = self._ask(run_in_worker, slots, execute, tasks)
         except WorkerDied as error:
             if error.task is None:
                 raise
@@ -80,30 +96,70 @@ class Workers(_dask_calls.Handover):
         return results
 
 
-def find_pool(count, initializer):
-    """A pool of `count` processes, which is kept for later calls unless it has an initializer of its own."""
+    def _ask(self, function, *args):
+        """Have a worker call a function."""
+        with self._lock:
+            if self._is_left:
+                raise concurrent.futures.CancelledError
+            answer = self._pool.apply_async(function, args)
+            self._answers.add(answer)
+        try:
+            return answer.get()
+        finally:
+            with self._lock:
+                self._answers.discard(answer)
+
+    def leave(self):
+        """Have calls return whose workers were ended: they gave no answer."""
+        with self._lock:
+            self._is_left = True
+            answers = [answer for answer in self._answers if not answer.ready()]
+        for answer in answers:
+            _cpython.set_outcome(answer, 0, (False, concurrent.futures.CancelledError()))
+
+
+def take_pool(count, initializer):
+    """A pool of `count` processes, which is kept for later calls unless it has an initializer of its own.
+
+    Its user gives it back with leave_pool().
+    """
     context = dask.config.get("multiprocessing.context", "spawn")
     place = (os.getpid(), count, context)
     with _lock:
         pool = _pools.get(place)
         if pool is not None and initializer is None:
+            _users[pool] += 1
             return pool
         if os.environ.get("PYTHONHASHSEED") in (None, "0"):
             os.environ["PYTHONHASHSEED"] = "6640"  # as Dask does, so that hashes are the same in all workers
         pool = tenon_processes.get_context(context).Pool(
-            count, initialize, (cloudpickle.dumps(initializer),)
+            count, initialize, (cloudpickle.dumps(initializer), versions())
         )
         if initializer is None:
             _pools[place] = pool
+        _users[pool] += 1
         return pool
 
 
 def forget_pool(pool):
-    """End a pool that is broken, or is not kept."""
+    """Keep a pool no longer. It ends when nobody uses it."""
     with _lock:
         for place in [place for place, its in _pools.items() if its is pool]:
             del _pools[place]
-    pool.terminate()
+        is_used = _users[pool] > 0
+    if not is_used:
+        pool.terminate()
+
+
+def leave_pool(pool, is_kept):
+    """Give back what take_pool() gave."""
+    with _lock:
+        _users[pool] -= 1
+        if _users[pool] == 0:
+            del _users[pool]
+        is_kept = is_kept and pool in _pools.values()
+    if not is_kept:
+        forget_pool(pool)
 
 
 def is_deep(value):
@@ -137,16 +193,24 @@ def run(graph, keys, num_workers, initializer, options):
     count = max(int(there_is["CPU"][0]), 1)
     if _dask_calls.has_requests(graph):
         count += int(there_is["THREADS"][0])
-    pool = find_pool(count, initializer)
+    pool = take_pool(count, initializer)
     is_kept = initializer is None
-    workers = Workers(scheduler, graph, pool)
-    options = {"func_dumps": dumps, "func_loads": loads, **options, "chunksize": 1}
+    workers = None
     try:
+        workers = Workers(scheduler, graph, pool)
+        options = {"func_dumps": dumps, "func_loads": loads, **options, "chunksize": 1}
         return dask_processes.get(graph, keys, pool=workers, optimize_graph=False, **options)
     except WorkerDied as error:
         is_kept = is_kept and error.task is not None
         raise
+    except Exception:
+        raise
+    except BaseException:  # as by Ctrl-C: nobody knows whether the tasks that run ever end
+        is_kept = False
+        raise
     finally:
-        workers.cancel()
-        if not is_kept:
-            forget_pool(pool)
+        if workers is not None:
+            workers.cancel()
+        leave_pool(pool, is_kept)
+        if workers is not None and not is_kept:
+            workers.leave()

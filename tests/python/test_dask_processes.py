@@ -231,6 +231,52 @@ def test_result_of_a_dead_worker_is_still_there(tmp_path):
     assert get(graph, [f"y{i}" for i in range(4)], optimize_graph=False) == (3 * LARGE,) * 4
 
 
+def make_and_count(path):
+    with open(path, "a") as file:
+        file.write("x")
+    return np.full(LARGE, 3)
+
+
+def pid_after(made):
+    return os.getpid()
+
+
+def read_elsewhere(made, pid):
+    assert os.getpid() != pid
+    return int(made.sum())
+
+
+def state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def test_results_of_the_only_worker_are_not_made_again_when_it_died(tmp_path):
+    deaths = []
+
+    def kill(key, pid, *_):
+        if key == "pid":  # so the worker is through with the task before
+            os.kill(pid, signal.SIGKILL)
+            while state_of(pid) not in (None, "Z"):
+                time.sleep(0.001)
+            deaths.append(pid)
+
+    path = tmp_path / "made"
+    graph = {"made": (make_and_count, str(path)), "pid": (pid_after, "made"), "read": (read_elsewhere, "made", "pid")}
+    callbacks = [(None, None, None, kill, None)]
+    total = get(graph, "read", num_workers=1, optimize_graph=False, callbacks=callbacks)
+    assert total == 3 * LARGE and len(deaths) == 1 and path.read_text() == "x"
+
+
+def has_begun_and_waits(path, event):
+    with open(path, "w"):
+        pass
+    return tenon.Event(event).wait(WAIT_S)
+
+
 def fork_and_leave():
     pid = os.fork()
     if pid == 0:
@@ -313,6 +359,70 @@ def test_ctrl_c_ends_a_run(tmp_path):
     process = start("os.kill(os.getppid(), signal.SIGINT)", tmp_path)
     output, errors = process.communicate(timeout=WAIT_S)
     assert (output.splitlines()[1:], process.returncode) == (["interrupted"], 0), errors
+
+
+def test_ctrl_c_ends_tasks_that_never_end(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import os, signal, sys, threading, time, tenon, tenon.dask
+def hang(path):
+    open(path, "w").close()
+    while True:
+        time.sleep(0.001)
+if __name__ == "__main__":
+    paths = [sys.argv[1] + str(i) for i in range(2)]
+    def interrupt():
+        while not all(map(os.path.exists, paths)):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        tenon.dask.get_processes({i: (hang, path) for i, path in enumerate(paths)}, [0, 1], num_workers=2)
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(tenon.dask.get_processes({"x": (abs, -1), "y": (abs, -2)}, ["x", "y"], num_workers=2))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "begun")], capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert (done.stdout, done.returncode) == ("interrupted\n(1, 2)\n", 0), done.stderr
+
+
+def test_run_of_another_thread_goes_on_in_workers_that_are_not_kept(tmp_path):
+    """As after Ctrl-C: the pool ends when its last user has left it."""
+    event, results = tenon.Event("leave"), []
+    graph = {"x": (has_begun_and_waits, str(tmp_path / "begun"), event.name)}
+    thread = threading.Thread(target=lambda: results.append(get(graph, "x")))
+    thread.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.001)
+    (pool,) = (pool for place, pool in _dask_processes._pools.items() if place[1] == 2)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        get({"x": (os.getpid,)}, "x", callbacks=[(None, None, None, interrupt, None)])
+    assert pool not in _dask_processes._pools.values()
+    event.set()
+    thread.join(WAIT_S)
+    assert results == [True]
+    assert all(worker.exitcode is not None for worker in pool._pool) and not _dask_processes._users
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+def test_workers_of_another_version_are_refused(monkeypatch, capfd):
+    for place, pool in list(_dask_processes._pools.items()):
+        if place[1] == 2:
+            _dask_processes.forget_pool(pool)
+    with monkeypatch.context() as patch:
+        patch.setattr(_dask_processes, "versions", lambda: {"tenon": "0.0"})
+        with pytest.raises(WorkerDied, match="stderr"):
+            get({"x": 1, "y": (inc, "x")}, "y")
+    assert "its parent {'tenon': '0.0'}" in capfd.readouterr().err
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
 
 
 def test_nothing_is_left_after_a_kill_in_the_middle(tmp_path):

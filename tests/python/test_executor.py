@@ -262,6 +262,37 @@ def test_program_ends_when_its_calls_have():
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
 
 
+def test_ctrl_c_ends_a_wait_and_a_shutdown_while_a_call_runs():
+    text = """
+import os, signal, tenon, threading, time
+begun, go_on = threading.Event(), threading.Event()
+def hang():
+    begun.set()
+    go_on.wait()
+def interrupt(is_time):
+    while not is_time():
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+executor = tenon.Executor({"CPU": 2})
+hanging = executor.submit(hang)
+try:
+    threading.Thread(target=interrupt, args=[begun.is_set]).start()
+    hanging.result()
+except KeyboardInterrupt:
+    print("wait", executor.submit(abs, -1).result())
+try:
+    threading.Thread(target=interrupt, args=[lambda: executor._is_shut_down]).start()
+    executor.shutdown()
+except KeyboardInterrupt:
+    print("shutdown", hanging.running())
+go_on.set()
+executor.shutdown()
+print(hanging.done())
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.stdout, done.returncode) == ("wait 1\nshutdown True\nTrue\n", 0), done.stderr
+
+
 def test_program_ends_although_a_call_submits_itself():
     text = """
 import tenon, time
