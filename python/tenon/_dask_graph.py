@@ -6,7 +6,11 @@ with `dependencies` and `func` that are called with the values of their dependen
 before Dask had that, of Node.
 """
 
+import contextlib
+
 from dask import core
+
+from . import _core
 
 try:
     from dask import _task_spec as spec
@@ -49,6 +53,22 @@ def as_dict(graph):
     if not isinstance(graph, dict) and hasattr(graph, "__dask_graph__"):
         graph = graph.__dask_graph__()
     return graph if type(graph) is dict else dict(graph)
+
+
+@contextlib.contextmanager
+def naming_circles(graph, keys):
+    """A block in which tasks that wait for each other in a circle are one error, which names them."""
+    try:
+        yield
+    except (KeyError, RuntimeError, ValueError) as error:  # an Invalid of tenon is a ValueError
+        texts = "in a circle", "Cycle detected", "no accessible jobs"
+        if not isinstance(error, KeyError) and not any(text in str(error) for text in texts):
+            raise
+        circle = core.getcycle(graph, list(core.flatten([keys])))
+        if not circle:
+            raise
+        names = " -> ".join(map(repr, circle))
+        raise _core.Invalid(f"tasks wait for each other in a circle: {names}") from None
 
 
 def converter(graph):

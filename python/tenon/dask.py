@@ -19,9 +19,8 @@ from dask import local as _local
 from dask import optimization as _optimization
 from dask.callbacks import Callback as _Callback
 from dask.core import flatten as _flatten
-from dask.core import getcycle as _getcycle
 
-from . import _core, _dask_calls, _dask_graph, _dask_requests, _schedulers
+from . import _dask_calls, _dask_graph, _dask_requests, _schedulers
 
 __all__ = ["get", "get_processes"]
 
@@ -87,7 +86,7 @@ def _run(scheduler, graph, keys):
     flat = list(_flatten([keys]))
     if len(flat) > 1:
         flat = list(dict.fromkeys(flat))
-    try:
+    with _dask_graph.naming_circles(graph, keys):
         values = scheduler.core.run(
             graph,
             flat,
@@ -96,12 +95,6 @@ def _run(scheduler, graph, keys):
             _dask_graph.converter(graph),
             scheduler.find_kind,
         )
-    except _core.Invalid as error:
-        circle = _getcycle(graph, flat) if "in a circle" in str(error) else None
-        if not circle:
-            raise
-        names = " -> ".join(map(repr, circle))
-        raise _core.Invalid(f"tasks wait for each other in a circle: {names}") from None
     return _local.nested_get(keys, dict(zip(flat, values)))
 
 
@@ -115,12 +108,14 @@ def _observe(executor, graph, keys, options):
         graph, _ = _optimization.cull(graph, keys)
     options.setdefault("get_id", _threading.get_ident)
     options.setdefault("pack_exception", _pack_exception)
-    return _local.get_async(executor.submit, executor._max_workers, graph, keys, chunksize=1, **options)
+    with _dask_graph.naming_circles(graph, keys):
+        return _local.get_async(executor.submit, executor._max_workers, graph, keys, chunksize=1, **options)
 
 
 def _hand_over(scheduler, graph, keys, options):
     """Have Dask go through the graph, and the scheduler choose among the tasks that are ready."""
-    handover = _dask_calls.Handover(scheduler, graph)
+    with _dask_graph.naming_circles(graph, keys):
+        handover = _dask_calls.Handover(scheduler, graph)
     try:
         return _observe(handover, graph, keys, options)
     finally:
@@ -174,5 +169,7 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
     if pool is not None:
         num_workers = getattr(pool, "_max_workers", None) or pool._processes
     annotations = _dask_requests.annotations_of(dsk)
-    graph = _dask_processes.prepare(_dask_graph.as_dict(dsk), keys, optimize_graph, annotations)
-    return _dask_processes.run(graph, keys, num_workers, initializer, kwargs)
+    graph = _dask_graph.as_dict(dsk)
+    with _dask_graph.naming_circles(graph, keys):
+        prepared = _dask_processes.prepare(graph, keys, optimize_graph, annotations)
+        return _dask_processes.run(prepared, keys, num_workers, initializer, kwargs)
