@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * batch: the type Batch: calls that a scheduler got one by one. They are the tasks of one
- * graph, so that the scheduler knows on which slot the call ran whose result another one reads.
+ * graph, so that the scheduler knows where the call ran whose result another one reads.
  *
  * A graph never forgets its tasks, so whoever has many calls begins a new batch now and then.
  * The graph of a batch is closed once its object is gone and its tasks have ended.
@@ -191,4 +191,7 @@ PyObject *tnp_sched_batch(tnp_sched *its, PyObject *unused)
     return (PyObject *)batch;
 }
 
-int tnp_batch_init(void) { return PyType_Ready(&type); }
+int tnp_batch_init(PyObject *module)
+{
+    return PyType_Ready(&type) < 0 ? -1 : tnp_add(module, "Batch", (PyObject *)&type);
+}

@@ -346,7 +346,7 @@ int tnp_sched_init(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    if (tnp_run_init() < 0 || tnp_batch_init() < 0 || PyType_Ready(&type) < 0 ||
+    if (tnp_run_init() < 0 || tnp_batch_init(module) < 0 || PyType_Ready(&type) < 0 ||
         PyModule_AddFunctions(module, functions) < 0)
         return -1;
     return tnp_add(module, "Scheduler", (PyObject *)&type);

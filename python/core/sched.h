@@ -88,7 +88,7 @@ PyObject *tnp_sched_edges(tnp_sched *its, PyObject *unused);
 /** Scheduler.batch: see _core.pyi. */
 PyObject *tnp_sched_batch(tnp_sched *its, PyObject *unused);
 /** Make the type Batch. -1: raised */
-int tnp_batch_init(void);
+int tnp_batch_init(PyObject *module);
 /** Scheduler.kind: see _core.pyi. */
 PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args);
 /** Scheduler.run: see _core.pyi. */

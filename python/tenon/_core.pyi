@@ -471,6 +471,7 @@ class Scheduler:
     def resources(self) -> dict[str, Tuple[float, float]]:
         """The total and the free amount of each resource."""
 
+@final
 class Batch:
     """Calls that a scheduler got one by one. A call may name earlier ones of its batch."""
     @property

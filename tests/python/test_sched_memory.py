@@ -217,7 +217,7 @@ def test_repeatable_call_that_fails_twice_has_its_last_error(repeating):
     assert isinstance(repeating.submit(other).exception(WAIT_S), ValueError) and len(other.runs) == 1
 
 
-def test_repeated_call_is_alone_in_the_context_of_its_caller(repeating):
+def test_repeated_call_is_alone_and_in_the_context_of_its_caller(repeating):
     variable = contextvars.ContextVar("variable", default="before")
     seen, gate, begun = [], threading.Event(), threading.Event()
 
