@@ -36,6 +36,7 @@ struct tni_cuda_device {
     bool is_described;
     tn_device_info info;
     _Atomic uint64_t granularity; /* 0: not asked for yet */
+    _Atomic int words; /* whether its streams write words: 1 no, 2 yes; 0: not asked for yet */
 };
 
 struct tni_cuda {
@@ -121,5 +122,24 @@ int tni_cuda_drain(const struct tni_memory_kind *kind);
 int tni_cuda_wait(const struct tni_memory_kind *kind, int32_t id, void *stream);
 int tni_cuda_pin(const struct tni_memory_kind *kind, void *start, uint64_t bytes);
 int tni_cuda_unpin(const struct tni_memory_kind *kind, void *start);
+
+/* ---- cuda_order.c ------------------------------------------------------------------------ */
+
+/**
+ * Check that a stream is one of the current context, and is not being captured. pre:
+ * tni_cuda_enter()
+ */
+int tni_cuda_check_entered(const struct tni_cuda *cuda, int32_t id, CUstream stream);
+int tni_cuda_check_stream(const struct tni_memory_kind *kind, int32_t id, void *stream);
+int tni_cuda_check_words(const struct tni_memory_kind *kind, int32_t id);
+int tni_cuda_open_words(const struct tni_memory_kind *kind, int32_t id, void *start,
+                        uint64_t bytes);
+int tni_cuda_close_words(const struct tni_memory_kind *kind, int32_t id, void *start);
+int tni_cuda_words_at(const struct tni_memory_kind *kind, int32_t id, void *start,
+                      uint64_t *ret_address);
+int tni_cuda_signal(const struct tni_memory_kind *kind, int32_t id,
+                    const struct tni_device_word *word);
+int tni_cuda_await(const struct tni_memory_kind *kind, int32_t id,
+                   const struct tni_device_word *word);
 
 #endif

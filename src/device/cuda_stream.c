@@ -42,25 +42,6 @@ static CUresult copy_bytes(struct tni_cuda *cuda, const struct tni_device_copy *
 }
 
 /*
- * Work in other contexts of a device would not be waited for: cuda.c, I2. Small numbers are
- * streams of the current context.
- */
-static int check_stream(struct tni_cuda *cuda, int32_t id, CUstream stream)
-{
-    enum { SPECIAL = 4 };
-    CUcontext context = NULL;
-    if ((uintptr_t)stream < SPECIAL || (cuda->missing >> TNI_CUDA_stream_context & 1) != 0)
-        return 0;
-    int status = tni_cuda_check(cuda, cuda->cuStreamGetCtx(stream, &context), "cuStreamGetCtx");
-    if (status != 0 || context == cuda->devices[id].context)
-        return status;
-    return tni_fail(TN_ERR_INVALID,
-                    "the stream is of another device, or of a context of its own, and not of "
-                    "the primary context of device %d",
-                    id);
-}
-
-/*
  * Memory of one device is not mapped for another: the driver has to copy with both contexts.
  * The default stream comes after all that was given to the default stream of the other device.
  */
@@ -149,7 +130,7 @@ int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,
         c.rows = 1;
     status = tni_cuda_need(cuda, TNI_CUDA_streams, "copies");
     if (status == 0)
-        status = check_stream(cuda, id, c.stream);
+        status = tni_cuda_check_entered(cuda, id, c.stream);
     if (status == 0 && c.bytes != 0)
         status = c.direction == TNI_COPY_BETWEEN_DEVICES ? copy_between(kind, id, &c)
                  : c.rows > 1                            ? copy_rows(cuda, &c)

@@ -39,6 +39,13 @@ struct tni_device_copy {
     uint64_t from_pitch;
 };
 
+/* A 64-bit word in memory of the host that streams write, and wait for. */
+struct tni_device_word {
+    void *stream;
+    uint64_t address; /* as the device reaches it: words_at() */
+    uint64_t value;
+};
+
 /*
  * The operations of a kind. An operation that a kind does not have is NULL. `id` is the number
  * of a device that tni_device_check() has found.
@@ -103,6 +110,33 @@ struct tni_memory_kind {
      */
     int (*pin)(const struct tni_memory_kind *kind, void *start, uint64_t bytes);
     int (*unpin)(const struct tni_memory_kind *kind, void *start);
+    /**
+     * Check that a stream takes work that has an order: it is of the primary context of the
+     * device, which the caller keeps in use, and is not being captured into a graph.
+     * TN_ERR_INVALID.
+     */
+    int (*check_stream)(const struct tni_memory_kind *kind, int32_t id, void *stream);
+    /** Whether streams of the device can write words, and wait for them. TN_ERR_UNSUPPORTED. */
+    int (*check_words)(const struct tni_memory_kind *kind, int32_t id);
+    /**
+     * Let streams of all devices of this kind reach words in memory of this process. The device
+     * stays in use until close_words().
+     */
+    int (*open_words)(const struct tni_memory_kind *kind, int32_t id, void *start,
+                      uint64_t bytes);
+    int (*close_words)(const struct tni_memory_kind *kind, int32_t id, void *start);
+    /** Where streams of a device find the words. */
+    int (*words_at)(const struct tni_memory_kind *kind, int32_t id, void *start,
+                    uint64_t *ret_address);
+    /** Write the word, after all that the stream was given before. */
+    int (*signal)(const struct tni_memory_kind *kind, int32_t id,
+                  const struct tni_device_word *word);
+    /**
+     * Let the stream do what it is given later only once the word has reached the value.
+     * pre: a stream was given the value to write before. Then no stream waits for ever.
+     */
+    int (*await)(const struct tni_memory_kind *kind, int32_t id,
+                 const struct tni_device_word *word);
 };
 
 /** Write a UUID as in tn_device_info.uuid_text. @param is_part  TN_DEVICE_IS_PART */

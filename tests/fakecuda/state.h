@@ -456,6 +456,7 @@ struct CUstream_st {
     CUcontext context;
     unsigned flags;
     bool is_default;
+    const void *thread; /* whose default stream it is; or NULL */
     bool is_destroyed;
     _Atomic bool is_cancelled; /* what is left is not done */
     bool has_worker;

@@ -10,6 +10,7 @@
 
 #define STREAM_MAGIC  0x73747265616d3031ULL
 #define LEGACY_STREAM ((CUstream)(uintptr_t)1)
+#define THREAD_STREAM ((CUstream)(uintptr_t)2)
 
 /* ---- the worker -------------------------------------------------------------------------- */
 
@@ -223,6 +224,7 @@ static struct CUstream_st *stream_create(CUcontext context, unsigned flags, bool
     stream->context = context;
     stream->flags = flags;
     stream->is_default = is_default;
+    stream->thread = NULL;
     stream->is_destroyed = stream->is_held = false;
     stream->is_capturing = false;
     stream->is_cancelled = false;
@@ -241,9 +243,23 @@ static struct CUstream_st *default_stream(CUcontext context)
     return stream_create(context, 0, true);
 }
 
+/* The default stream of a thread is a blocking one. */
+static struct CUstream_st *thread_stream(CUcontext context)
+{
+    static _Thread_local char here;
+    for (struct CUstream_st *stream = local.streams; stream; stream = stream->next)
+        if (stream->thread == &here && !stream->is_destroyed && stream->context == context)
+            return stream;
+    struct CUstream_st *made = stream_create(context, 0, false);
+    made->thread = &here;
+    return made;
+}
+
 struct CUstream_st *stream_of(CUstream stream)
 {
     CUcontext current = context_current();
+    if (stream == THREAD_STREAM)
+        return current ? thread_stream(current) : NULL;
     if (!stream || stream == LEGACY_STREAM)
         return current ? default_stream(current) : NULL;
     for (struct CUstream_st *one = local.streams; one; one = one->next)
@@ -314,7 +330,7 @@ CUresult cuStreamCreate(CUstream *ret_stream, unsigned flags)
 static CUresult destroy(CUstream handle)
 {
     struct CUstream_st *stream = handle ? stream_of(handle) : NULL;
-    if (!stream || stream->is_default)
+    if (!stream || stream->is_default || stream->thread)
         return CUDA_ERROR_INVALID_HANDLE;
     stream_destroy(stream, false);
     return CUDA_SUCCESS;
