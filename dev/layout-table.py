@@ -42,6 +42,8 @@ STRUCTS = [
     ("tni_object", "src/layout/layout.h"),
     ("tni_slot", "src/layout/layout.h"),
     ("tni_ticket", "src/layout/layout.h"),
+    ("tni_timeline", "src/layout/layout.h"),
+    ("tni_loss", "src/layout/layout.h"),
     ("handle_head", "src/share/handle.c"),
     ("packet_head", "src/tensor/packet.c"),
     ("tni_request", "src/reaper/reaper.h"),

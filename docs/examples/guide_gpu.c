@@ -47,6 +47,37 @@ static void use(tn_domain *domain, tn_queue *queue)
 }
 /* end */
 
+/* show: order */
+typedef void launch(void *stream, void *data); /* gives a stream a kernel of yours */
+
+static void produce(tn_queue *queue, tn_tensor *tensor, launch *kernel, void *stream)
+{
+    kernel(stream, tn_tensor_data(tensor));
+    must(tn_tensor_record(tensor, stream)); /* ready when the kernel has ended */
+    must(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_FOREVER));
+}
+
+static void consume(tn_queue *queue, launch *kernel, void *stream)
+{
+    tn_tensor *tensor;
+    must(tn_queue_pop_tensor(queue, TN_FOREVER, &tensor));
+    must(tn_tensor_wait(tensor, stream)); /* the stream waits, the call does not */
+    kernel(stream, tn_tensor_data(tensor));
+    must(tn_tensor_record(tensor, stream)); /* in use until the kernel has ended */
+    tn_tensor_unref(tensor);
+}
+/* end */
+
+static void no_kernel(void *stream, void *data) { (void)stream, (void)data; }
+
+static void use_in_order(tn_domain *domain, tn_queue *queue)
+{
+    tn_device device;
+    must(tn_device_find("cuda:0", &device));
+    produce(queue, make_weights(domain, device), no_kernel, NULL);
+    consume(queue, no_kernel, NULL);
+}
+
 /* show: limit */
 static tn_domain *open_limited(void)
 {
@@ -82,6 +113,7 @@ int main(void)
         must(tn_process_wait(process, TN_FOREVER, NULL));
         tn_process_close(process);
         use(domain, queue);
+        use_in_order(domain, queue);
     }
     printf("%s\n", has_gpu ? "the weights outlived their process" : "there is no GPU here");
     tn_object_close(queue);

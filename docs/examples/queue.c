@@ -62,6 +62,12 @@ static void push_and_pop(tn_domain *domain)
            info.other_producers);
     /* end */
 
+    /* show: tn_queue_set_stream */
+    tn_device device;
+    if (tn_device_find("cuda:0", &device) == 0)
+        must(tn_queue_set_stream(queue, device, NULL)); /* NULL: the default stream */
+    /* end */
+
     /* show: tn_queue_end */
     must(tn_queue_end(queue)); /* what is in the queue can still be popped */
     assert(tn_queue_push(queue, &batch[0], 0, TN_NOW) == TN_ERR_CLOSED);

@@ -138,6 +138,13 @@ static void use_device(tn_domain *domain, tn_tensor *image)
     must(tn_tensor_copy_on(image, there, NULL)); /* does not wait */
     must(tn_tensor_copy(image, there));          /* waits */
     /* end */
+    /* show: tn_tensor_record tn_tensor_wait tn_tensor_sync */
+    /* The producer has given the stream its work on the tensor. Who gets the tensor: */
+    must(tn_tensor_record(there,
+                          NULL));      /* NULL: the default stream, which is that stream here */
+    must(tn_tensor_wait(there, NULL)); /* what the stream is given now comes after that work */
+    must(tn_tensor_sync(there, tn_deadline_after(5000))); /* or waits without a stream */
+    /* end */
     /* show: tn_tensor_unpin */
     must(tn_tensor_unpin(image));
     /* end */

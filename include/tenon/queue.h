@@ -111,6 +111,28 @@ TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
                                       tn_queue **ret_queue);
 
 /**
+ * Let the messages of this handle follow a stream: each push records its tensors on this device
+ * on the stream, as tn_tensor_record() does, and each pop lets the stream wait for them, as
+ * tn_tensor_wait() does. Tensors on other devices, and on the CPU, go as they are.
+ *
+ * A push fails as tn_tensor_record() does, before anything is pushed. A pop fails with
+ * TN_ERR_INVALID, before anything is popped, if the stream cannot wait; if the stream fails
+ * later, the pop waits until the tensors are ready. An incomplete tensor is popped, and its
+ * tn_tensor_info.is_incomplete says so.
+ *
+ * @param device  whose stream it is; of the type 0: messages follow no stream any more
+ * @param stream  a CUstream, borrowed until the next call or until the handle is closed; NULL
+ * is the legacy default stream
+ * @return 0; TN_ERR_INVALID: the queue is NULL or an object of another kind;
+ *         TN_ERR_NOT_FOUND: there is no such device; TN_ERR_UNSUPPORTED: it is the CPU, or
+ * there is no driver; TN_ERR_FORKED
+ *
+ * Threads: none that uses the handle meanwhile.   Blocks: while the driver starts.
+ * Fork: a child's messages follow no stream.   Crash: nothing is left.
+ */
+TN_API TN_NODISCARD int tn_queue_set_stream(tn_queue *queue, tn_device device, void *stream);
+
+/**
  * Make this process a producer or a consumer of the queue now, before its first push or pop.
  * @param roles  TN_PRODUCER, TN_CONSUMER, or both
  * @return 0, or

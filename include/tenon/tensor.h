@@ -242,6 +242,9 @@ TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *sourc
  * Copy as tn_tensor_copy() does, from or to a device, in the order of a stream of that device:
  * after what the stream was given before, and before what it is given later.
  *
+ * The stream first waits for the content of both, as after tn_tensor_wait(), and the copy is
+ * recorded, as by tn_tensor_record(): the tensors may be pushed or given back at once.
+ *
  * The call does not wait, unless the elements go through private memory of the host, as
  * tn_tensor_copy() says: then it waits for all that the stream was given, and the copy is done
  * when the call returns. Memory of the host that is not registered with the driver may have
@@ -250,12 +253,72 @@ TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *sourc
  *
  * @param stream  a CUstream, borrowed, of the target's device, or of the source's if the target
  *                is on the CPU; NULL is the legacy default stream
- * @return as tn_tensor_copy(), which this is if both are on the CPU
+ * @return as tn_tensor_copy(), which this is if both are on the CPU, and tn_tensor_wait()
  *
  * Threads: any.   Blocks: as the driver does.
  */
 TN_API TN_NODISCARD int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source,
                                           void *stream);
+
+/**
+ * Say that the stream has been given all work on the tensor that this process wants done for
+ * now: who gets the tensor can wait until the stream has done it, without the processor.
+ *
+ * The content of a tensor on a device may be ready later than the tensor itself. Each message
+ * and each handle tells what was recorded last before it was made:
+ *
+ *     launch(kernel, stream, tn_tensor_data(tensor));       producer
+ *     tn_tensor_record(tensor, stream);
+ *     tn_queue_push_tensor(queue, tensor, 0, deadline);
+ *
+ *     tn_queue_pop_tensor(queue, deadline, &tensor);        consumer
+ *     tn_tensor_wait(tensor, stream);
+ *     launch(kernel, stream, tn_tensor_data(tensor));
+ *     tn_tensor_record(tensor, stream);
+ *     tn_tensor_unref(tensor);
+ *
+ * No process waits here. What was recorded before, by this process or by the one from which
+ * the tensor came, is included. The memory of a tensor goes to others only after all that was
+ * recorded is done. If the program asked for the address of the tensor and recorded nothing
+ * afterwards, or has a DLPack export of it, tn_tensor_unref() waits for the devices instead.
+ * Work that is given to a stream after the call needs a call of its own, and so does work on
+ * another stream. A process has an order for 64 streams, and a domain for 512; more streams
+ * share them, and then wait for each other now and then. Where the driver cannot order streams
+ * of processes, the call waits until the stream has done its work.
+ *
+ * @param stream  a CUstream, borrowed, of the tensor's device; NULL is the legacy default
+ * stream
+ * @return 0; TN_ERR_INVALID: the tensor is NULL; the stream is of another device or context, or
+ *         is being captured into a graph; TN_ERR_UNSUPPORTED: the tensor is on the CPU;
+ *         TN_ERR_DEVICE, TN_ERR_FORKED, TN_ERR_CLOSED
+ *
+ * Threads: any.   Blocks: as above.   Fork: a child cannot use the device.
+ * Crash: the tensor is incomplete, and who waits for it is released.
+ */
+TN_API TN_NODISCARD int tn_tensor_record(tn_tensor *tensor, void *stream);
+/**
+ * Let a stream do what it is given from now on only once the content of the tensor is ready:
+ * once all that was recorded is done. Does nothing if that is so, and for a tensor on the CPU.
+ *
+ * If a process that has recorded something dies before its device has done it, the stream goes
+ * on, and tn_tensor_info.is_incomplete says so.
+ *
+ * @param stream  as of tn_tensor_record()
+ * @return as tn_tensor_record(); TN_ERR_PEER_DIED: such a process has died, and the tensor is
+ *         incomplete; tn_error_peer() names the process
+ *
+ * Threads: any.   Blocks: where the driver cannot order streams, until the content is ready.
+ * Fork: as of tn_tensor_record().   Crash: nothing is left.
+ */
+TN_API TN_NODISCARD int tn_tensor_wait(const tn_tensor *tensor, void *stream);
+/**
+ * Wait until the content of the tensor is ready, without a stream.
+ * @return 0, also for a tensor on the CPU; TN_ERR_TIMED_OUT; TN_ERR_INTERRUPTED;
+ *         TN_ERR_PEER_DIED, as of tn_tensor_wait(); TN_ERR_INVALID: the tensor is NULL
+ *
+ * Threads: any.   Blocks: until the deadline.   Fork: yes.   Crash: nothing is left.
+ */
+TN_API TN_NODISCARD int tn_tensor_sync(const tn_tensor *tensor, tn_deadline deadline);
 
 /**
  * Make a tensor on another device that has the elements of this one, side by side in row-major
@@ -329,8 +392,9 @@ typedef struct tn_tensor_info {
     bool is_contiguous;     /* row-major, without gaps */
     bool is_shared;
     bool is_read_only;
-    bool reserved;
-    const char *path; /* of a FILE_SYSTEM storage; NULL for every other; borrowed */
+    bool is_incomplete; /* on a device: a process died before its device had done what the
+                           process gave it for the content: tn_tensor_record() */
+    const char *path;   /* of a FILE_SYSTEM storage; NULL for every other; borrowed */
 } tn_tensor_info;
 
 /**

@@ -351,6 +351,7 @@ int tn_domain_trim(tn_domain *d, uint64_t keep_bytes, uint64_t *ret_freed_bytes)
     int status = check(d);
     if (status != 0)
         return status;
+    tni_tensor_end_unfinished();
     struct tni_thread *thread = tni_thread_enter(d);
     tni_alloc_flush(d, thread);
     uint64_t freed = tni_alloc_trim(d, thread, keep_bytes);

@@ -183,6 +183,8 @@ static void place_sections(struct tni_geometry *g)
     g->loose_off = place(&at, g->opens_bytes * TNI_LOOSE_ROWS, page);
     g->issues_bytes = bits_bytes((g->tickets + TNI_TICKET_GROUP - 1) / TNI_TICKET_GROUP);
     g->issues_off = place(&at, g->issues_bytes * seats, page);
+    g->values_off = place(&at, TNI_TIMELINES * sizeof(uint64_t), page);
+    g->timelines_off = place(&at, TNI_TIMELINES * sizeof(struct tni_timeline), page);
     g->control_bytes = at;
 }
 

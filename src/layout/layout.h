@@ -21,6 +21,9 @@
  *   opens      seats x a bit an object  the object may be open in the seat
  *   loose      2 x a bit an object    TNI_LOOSE_*: a reaper may have to end or recount it
  *   issues     seats x a bit for 64 tickets  the seat may have issued some of them
+ *   values     TNI_TIMELINES          one 64-bit word for each timeline, which streams of
+ *                                     devices write and wait for
+ *   timelines  TNI_TIMELINES          struct tni_timeline: who writes the word
  *
  * Where each section lies follows from five numbers in the header (seats, blocks, objects,
  * tickets, quota). A process that attaches checks those numbers, computes the geometry itself
@@ -66,6 +69,7 @@ enum {
     TNI_MAX_BACKINGS = 1 << 16,
     TNI_BACKING_BLOCK_BYTES = 512,
     TNI_CLASSES = 80,
+    TNI_TIMELINES = 512,
     TNI_SLAB_BYTES = 64 << 20, /* the most memory of a device that is cut into blocks at once */
     TNI_NAME_BYTES = 64,
     TNI_OBJECT_NAME_BYTES = 48,
@@ -122,8 +126,9 @@ struct tni_header {
     _Atomic uint32_t seat_limit;               /* 1 + the highest seat that was ever taken */
     _Atomic uint32_t object_limit;             /* 1 + the highest object that was ever taken */
     _Atomic uint32_t ticket_limit;             /* 1 + the highest ticket that was ever taken */
-    _Alignas(64) _Atomic uint64_t registry;    /* claim on the table of objects */
-    _Atomic uint32_t registry_wait;            /* the wait word of `registry` */
+    _Atomic uint32_t timeline_limit;        /* 1 + the highest timeline that was ever taken */
+    _Alignas(64) _Atomic uint64_t registry; /* claim on the table of objects */
+    _Atomic uint32_t registry_wait;         /* the wait word of `registry` */
     /*
      * Number + 1 of the object that the owner of `registry` changes. A process that takes the
      * claim over from a dead owner repairs that object.
@@ -285,7 +290,7 @@ _Static_assert(sizeof(struct tni_desc) == 128, "two lines of a cache");
  * A view: a tensor in a slot, in a message block or in a handle. Shape, strides and attributes
  * follow this struct.
  */
-enum { TNI_VIEW_CONTIGUOUS = 1u << 0, TNI_VIEW_READ_ONLY = 1u << 1 };
+enum { TNI_VIEW_CONTIGUOUS = 1u << 0, TNI_VIEW_READ_ONLY = 1u << 1, TNI_VIEW_TOKEN = 1u << 2 };
 struct tni_view {
     uint32_t block;
     uint32_t generation;
@@ -296,9 +301,10 @@ struct tni_view {
     uint8_t ndim;
     uint8_t flags;            /* TNI_VIEW_*; without CONTIGUOUS, strides follow the shape */
     uint16_t attribute_bytes; /* after the extents: attributes, a multiple of 8 */
-    int64_t extents[];        /* shape [ndim], then strides [ndim] */
+    /* Shape [ndim], then strides [ndim], then, with TOKEN, a token: tni_token_make(), or 0. */
+    int64_t extents[];
 };
-enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 }; /* without attributes */
+enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 + 8 }; /* without attributes */
 /*
  * The form of a view: its third word, the fields from `code` on, which are read and compared as
  * one number. pre: the view is aligned to 8 bytes
@@ -554,6 +560,33 @@ static inline bool tni_ticket_is_live(const struct tni_ticket *ticket)
 
 /* How many tickets side by side have one bit in a seat's row of issues. */
 enum { TNI_TICKET_GROUP = 64 };
+
+/* ---- timelines --------------------------------------------------------------------------- */
+
+/*
+ * A timeline is a word of the section `values`, which only rises: streams of its owner, a
+ * process, write one number after another, and streams and processes wait until the word has
+ * reached a number. A token names the timeline and the number. A new owner goes on from the
+ * last number of the old one, so what a token waits for stays reached for ever.
+ */
+enum { TNI_LOSSES = 4 };
+/* Numbers that an owner never wrote, since it died before: `from` to `to`. */
+struct tni_loss {
+    _Atomic uint64_t to; /* 0: no loss, or one that is being written */
+    _Atomic uint64_t from;
+    _Atomic int32_t pid; /* of that owner */
+    _Atomic uint32_t seat;
+};
+#define TNI_TIMELINE_RETIRED UINT64_MAX
+struct tni_timeline {
+    _Atomic uint64_t owner;  /* tni_who(); 0: none; TNI_TIMELINE_RETIRED: none ever again */
+    _Atomic uint64_t issued; /* the last number that a stream was, or is about to be, given */
+    _Atomic uint32_t losses; /* how many there were; the last TNI_LOSSES are in `lost` */
+    uint32_t reserved;
+    struct tni_loss lost[TNI_LOSSES];
+    uint64_t reserved2;
+};
+_Static_assert(sizeof(struct tni_timeline) == 128, "two lines of a cache");
 
 #include "layout/geometry.h"
 

@@ -324,4 +324,25 @@ static inline uint64_t tni_object_id(uint32_t generation, uint32_t index)
 static inline uint32_t tni_object_id_index(uint64_t id) { return (uint32_t)id - 1; }
 static inline uint32_t tni_object_id_generation(uint64_t id) { return (uint32_t)(id >> 32); }
 
+/* ---- timelines --------------------------------------------------------------------------- */
+
+/*
+ * A token is {timeline:12, value:52}: what it stands for is ready once the word of the timeline
+ * has reached `value`. `timeline` is the index + 1; the token 0 stands for what is ready.
+ */
+#define TNI_TOKEN_VALUES (UINT64_C(1) << 52)
+static inline uint64_t tni_token_make(uint32_t timeline, uint64_t value)
+{
+    return (timeline + UINT64_C(1)) << 52 | value;
+}
+/** The index. Of the token 0, and of others that name no timeline: one that no table has. */
+static inline uint32_t tni_token_timeline(uint64_t token)
+{
+    return (uint32_t)(token >> 52) - 1;
+}
+static inline uint64_t tni_token_value(uint64_t token)
+{
+    return token & (TNI_TOKEN_VALUES - 1);
+}
+
 #endif

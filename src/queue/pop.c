@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pop: the public pops, and the ends of leases. The invariants are in ring.c. */
+#include "queue/follow.h"
 #include "queue/message.h"
 #include "queue/turn.h"
 #include "wait/wait.h"
@@ -46,6 +47,16 @@ static inline bool has_nothing(const struct tni_queue *q, uint64_t deadline_ns)
            tni_queue_has_no_report(q, object, TNI_SIDE_PRODUCER);
 }
 
+/* What a pop that has succeeded returns comes in the order of the handle's stream. */
+static void await(const struct pop *p)
+{
+    const struct tni_wanted *w = &p->wanted;
+    if (w->tensor != NULL)
+        tni_queue_await_all(p->queue, w->tensor, 1);
+    else
+        tni_queue_await_all(p->queue, w->message->tensors, w->message->tensor_count);
+}
+
 static int pop(struct pop *p, uint64_t deadline_ns)
 {
     struct tni_queue *q = p->queue;
@@ -59,13 +70,18 @@ static int pop(struct pop *p, uint64_t deadline_ns)
                         "the queue " TNI_TITLE_FORMAT
                         " has leases: its messages are popped by tn_queue_pop()",
                         TNI_TITLE(q->handle.object->name));
-    status = try_pop(p);
-    if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
+    if (tni_queue_follows(q) && (status = tni_queue_check_stream(q)) != 0)
         return status;
-    return tni_queue_wait_turn(q,
-                               &(struct tni_turn){&q->handle.object->items, TNI_SIDE_PRODUCER,
-                                                  poll_pop, p, tni_ring_is_ready},
-                               deadline_ns);
+    status = try_pop(p);
+    if (TNI_UNLIKELY(status == TN_ERR_TIMED_OUT))
+        status =
+            tni_queue_wait_turn(q,
+                                &(struct tni_turn){&q->handle.object->items, TNI_SIDE_PRODUCER,
+                                                   poll_pop, p, tni_ring_is_ready},
+                                deadline_ns);
+    if (tni_queue_follows(q) && status == 0)
+        await(p);
+    return status;
 }
 
 static __attribute__((noinline)) int pop_message(struct tni_queue *q, uint64_t deadline_ns,
@@ -133,9 +149,13 @@ int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline, tn_tensor **ret_t
 /* A death, or a lost message, ends the list; the next call reports it. */
 static int pop_next(struct tni_queue *q, tn_message *ret_message)
 {
+    struct pop p = {q, {.message = ret_message, .is_next = true}};
     int status = tni_queue_begin(q, TN_CONSUMER);
-    return status != 0 ? status
-                       : try_pop(&(struct pop){q, {.message = ret_message, .is_next = true}});
+    if (status == 0)
+        status = try_pop(&p);
+    if (status == 0 && tni_queue_follows(q))
+        await(&p);
+    return status;
 }
 
 int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,

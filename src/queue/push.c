@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push: the public pushes. The invariants are in ring.c. */
+#include "queue/follow.h"
 #include "queue/message.h"
 #include "queue/turn.h"
 #include "wait/wait.h"
@@ -52,6 +53,8 @@ static int push_once(struct tni_queue *q, const tn_message *message, uint32_t fl
                                           "allowed",
                                           flags);
     int status = tni_queue_begin(q, TN_PRODUCER);
+    if (status == 0 && tni_queue_follows(q))
+        status = tni_queue_record_all(q, message);
     if (status == 0)
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
     if (status != 0)

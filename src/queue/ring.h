@@ -13,6 +13,8 @@ struct tni_queue {
     uint32_t slot_bytes;
     uint32_t room_bytes; /* of a slot, for view and bytes */
     uint32_t policy;
+    tn_device device; /* of the stream that messages follow; type 0: they follow none */
+    void *stream;
     _Atomic uint32_t
         short_polls[2]; /* by is_push: how many polls in a row were short, see turn.c */
 };

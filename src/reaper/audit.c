@@ -361,6 +361,8 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool 
     int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
     if (a.stop == 0 && status == 0)
         status = tni_audit_devices(&a);
+    if (a.stop == 0)
+        tni_audit_timelines(&a);
     if (a.stop == 0 && status == 0)
         status = check_references(&a);
     report->unchecked = a.unchecked;

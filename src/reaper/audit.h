@@ -37,6 +37,8 @@ void tni_audit_tables(struct tni_audit *audit);
 void tni_audit_objects(struct tni_audit *audit);
 /** Check the files of storages outside of the arena: other programs may have changed them. */
 int tni_audit_storages(struct tni_audit *audit);
+/** Check the owners of timelines, and their words. */
+void tni_audit_timelines(struct tni_audit *audit);
 /** Check slabs, their blocks, and the descriptors of memory of devices that tenond keeps. */
 int tni_audit_devices(struct tni_audit *audit);
 

@@ -28,12 +28,15 @@ static void publish_hints(struct tn_domain *d)
  */
 static void end_device_work(struct tn_domain *d)
 {
-    if (tni_backing_part(d)->used_devices == 0 &&
-        !atomic_load(&tni_backing_part(d)->has_pinned))
-        return;
-    if (tni_device_drain() != 0)
+    bool has_used =
+        tni_backing_part(d)->used_devices != 0 || atomic_load(&tni_backing_part(d)->has_pinned);
+    bool is_done = !has_used || tni_device_drain() == 0;
+    if (!is_done)
         tni_log(TNI_LOG_WARNING, "domain '%s' is left although a device may use its memory: %s",
                 d->segment.name, tn_error_detail());
+    tni_order_leave(d, is_done);
+    if (has_used)
+        tni_tensor_end_unfinished();
 }
 
 void tni_reaper_leave(struct tn_domain *d)
@@ -192,6 +195,7 @@ void tni_manager_survive(struct tn_domain *d)
     if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
+    tni_tensor_end_unfinished();
     if (tni_backing_sweep_slabs(d)) /* a call that waits does not see others end slabs */
         tni_alloc_wake(d);
     do_managers_work(d, begun_ns + MOST_MS * MS_NS);

@@ -13,15 +13,14 @@
  * I4  A seat has at most one recoverer; one that cannot finish names TNI_SEAT_NOBODY as the
  *     recoverer.
  * I5  Waits end before memory is reclaimed.
- * I7  Blocks of devices are released only after the whole process has ended, or has executed
- *     another program. The witness ends with the memory of a process, but what the process had
- *     a device do ends with its descriptors, a moment later.
- * I6  No seat waits for a recount: the blocks that it announced become suspects
- *     (suspects.c). They are recounted when all seats are reclaimed, and again until all
- *     are done.
- * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat
- * stays REAPING by a dead recoverer, and the next recoverer begins at the first step (I2).
- * The dead recoverer's own announces and row are reclaimed with its own seat.
+ * I7  Blocks of devices are released, and timelines settled, only after the whole process has
+ *     ended, or has executed another program. The witness ends with the memory of a process,
+ * but what the process had a device do ends with its descriptors, a moment later. I6  No seat
+ * waits for a recount: the blocks that it announced become suspects (suspects.c). They are
+ * recounted when all seats are reclaimed, and again until all are done. Callers: tenond, every
+ * member that waits, tn_domain_reap(), the audit. Death: the seat stays REAPING by a dead
+ * recoverer, and the next recoverer begins at the first step (I2). The dead recoverer's own
+ * announces and row are reclaimed with its own seat.
  */
 #include <signal.h>
 
@@ -180,14 +179,15 @@ static void log_reclaimed(uint32_t seat, int32_t pid, const char *command, uint6
 }
 
 /* I7. A process whose program cannot be told from another counts as ended. */
-static bool may_still_compute(const struct tni_segment *s, uint32_t seat)
+static bool may_still_compute(const struct tni_segment *s, uint32_t seat, uint64_t who)
 {
     const struct tni_seat *entry = tni_seat_at(s, seat);
     const struct tni_os_process process = {.pid = atomic_load(&entry->pid),
                                            .start_time = TNI_LOOK(entry->start_time),
                                            .image = TNI_LOOK(entry->image),
                                            .pid_space = TNI_LOOK(entry->pid_space)};
-    return process.image != 0 && tni_ref_holds_devices(s, seat) &&
+    return process.image != 0 &&
+           (tni_ref_holds_devices(s, seat) || tni_timelines_has(s, who)) &&
            tni_os_process_state(&process, true) == TNI_OS_ALIVE;
 }
 
@@ -219,9 +219,12 @@ static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     TNI_KILL_POINT("reclaim_tickets_reclaimed");
     tni_reclaim_release_claims(d, who);
     TNI_KILL_POINT("reclaim_claims_released");
-    bool computes = may_still_compute(&d->segment, seat);
+    bool computes = may_still_compute(&d->segment, seat, who);
     uint64_t blocks = tni_ref_release_row(d, seat, computes);
     TNI_KILL_POINT("reclaim_row_released");
+    if (!computes)
+        tni_timelines_reclaim(&d->segment, who, pid);
+    TNI_KILL_POINT("reclaim_timelines_settled");
     tni_recount_take_announces(d, seat);
     TNI_KILL_POINT("reclaim_announces_taken");
     tni_alloc_mark_sweep(d); /* the blocks in its caches are in no hint */

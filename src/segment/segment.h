@@ -175,6 +175,16 @@ static inline _Atomic uint64_t *tni_issues_of(const struct tni_segment *s, uint3
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.issues_off +
                                                      seat * s->geometry.issues_bytes);
 }
+/** The word of a timeline, which streams write and wait for. pre: timeline < TNI_TIMELINES */
+static inline _Atomic uint64_t *tni_value_at(const struct tni_segment *s, uint32_t timeline)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.values_off) + timeline;
+}
+static inline struct tni_timeline *tni_timeline_at(const struct tni_segment *s,
+                                                   uint32_t timeline)
+{
+    return (struct tni_timeline *)tni_control_at(s, s->geometry.timelines_off) + timeline;
+}
 /*
  * A row of opens, loose or issues begins with a head of TNI_ROW_HEAD words. The head has a bit
  * for each word after the head, which is set before a bit in that word is set. So few cache
@@ -254,6 +264,11 @@ static inline uint32_t tni_ticket_limit(const struct tni_segment *s)
 {
     uint32_t limit = atomic_load_explicit(&s->header->ticket_limit, memory_order_seq_cst);
     return TNI_MIN(limit, s->geometry.tickets);
+}
+static inline uint32_t tni_timeline_limit(const struct tni_segment *s)
+{
+    uint32_t limit = atomic_load_explicit(&s->header->timeline_limit, memory_order_seq_cst);
+    return TNI_MIN(limit, (uint32_t)TNI_TIMELINES);
 }
 static inline uint32_t tni_frontier(const struct tni_segment *s, uint32_t class_id)
 {

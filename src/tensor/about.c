@@ -64,8 +64,10 @@ tn_tensor *tn_tensor_unref(tn_tensor *tensor)
 void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor)
 {
     struct tni_storage *s = tensor->storage;
-    if (TNI_UNLIKELY(s->mapping != NULL))
+    if (TNI_UNLIKELY(s->mapping != NULL)) {
+        tni_storage_forget_uses(s);
         tni_backing_unmap(s->domain, s->mapping);
+    }
     tni_tensor_end_alone(tensor);
     s = tni_storage_retire(s);
     if (thread == NULL || s == NULL || !s->has_room ||
@@ -137,6 +139,13 @@ static const char *path_of(const struct tni_storage *s)
     return s->mapping != NULL ? s->mapping->path : NULL;
 }
 
+static bool is_incomplete(const struct tni_storage *s)
+{
+    uint64_t ready = atomic_load_explicit(&s->ready, memory_order_relaxed);
+    return TNI_UNLIKELY(ready != 0) &&
+           tni_order_state(&s->domain->segment, ready) == TNI_ORDER_LOST;
+}
+
 int tn_tensor_get_info(const tn_tensor *tensor, tn_tensor_info *ret_info)
 {
     int status = tni_tensor_check(tensor);
@@ -151,6 +160,7 @@ int tn_tensor_get_info(const tn_tensor *tensor, tn_tensor_info *ret_info)
         .is_contiguous = tensor->is_contiguous,
         .is_shared = tni_tensor_is_shared(tensor),
         .is_read_only = tni_tensor_is_read_only(tensor),
+        .is_incomplete = is_incomplete(tensor->storage),
         .path = path_of(tensor->storage),
     };
     return tni_give_struct("tn_tensor_info", &info, sizeof info, ret_info);

@@ -207,6 +207,22 @@ static bool is_direct(const struct calls *c, const tn_tensor *target, const tn_t
     }
 }
 
+/* What is lost is not waited for: the target may be written all the same. */
+static int await_both(const tn_tensor *target, const tn_tensor *source, tn_device device,
+                      void *stream)
+{
+    struct tn_domain *d = source->storage->domain;
+    uint64_t ready = atomic_load(&source->storage->ready);
+    int status = ready != 0 ? tni_order_await(d, device, stream, ready) : 0;
+    ready = atomic_load(&target->storage->ready);
+    if (status == 0 && ready != 0) {
+        status = tni_order_await(target->storage->domain, device, stream, ready);
+        if (status == TN_ERR_PEER_DIED)
+            status = 0;
+    }
+    return status;
+}
+
 int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, void *stream)
 {
     tn_device to = tni_tensor_device(target), from = tni_tensor_device(source);
@@ -217,9 +233,12 @@ int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, voi
                                                                : TNI_COPY_ON_DEVICE,
                                .from_id = from.id,
                                .stream = stream}};
+    int status = await_both(target, source, c.device, stream);
+    if (status != 0)
+        return status;
     tni_plan_make(&c.plan, target, tni_plan_end(target), tni_plan_end(source));
     divide(&c);
-    int status =
+    status =
         is_direct(&c, target, source) ? do_calls(&c) : copy_through_host(&c, target, source);
     if (status != 0) { /* calls that came before the one that failed may still copy */
         tni_storage_touch(target);
@@ -240,12 +259,25 @@ static int wait_here(const tn_tensor *t)
     return status;
 }
 
+/* The copy waited for what was ready later: now the target is ready, unless parts are lost. */
+static void set_ready(const tn_tensor *target)
+{
+    struct tni_storage *s = target->storage;
+    uint64_t ready = atomic_load(&s->ready);
+    bool is_whole = tni_tensor_size_bytes(target) == tni_storage_bytes(s);
+    if (ready != 0 &&
+        (is_whole || tni_order_state(&s->domain->segment, ready) == TNI_ORDER_DONE))
+        atomic_compare_exchange_strong(&s->ready, &ready, 0);
+}
+
 int tni_device_wait_for(const tn_tensor *target, const tn_tensor *source)
 {
     int status = wait_here(tni_tensor_is_on_host(target) ? source : target);
     if (status != 0) {
         tni_storage_touch(target);
         tni_storage_touch(source);
+    } else {
+        set_ready(target);
     }
     return status;
 }

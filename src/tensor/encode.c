@@ -17,12 +17,20 @@ union copied_view {
     uint8_t bytes[TNI_VIEW_MAX_BYTES];
 };
 _Static_assert(TNI_VIEW_MAX_BYTES ==
-                   sizeof(struct tni_view) + sizeof(int64_t) * 2 * TN_MAX_NDIM,
+                   sizeof(struct tni_view) + sizeof(int64_t) * (2 * TN_MAX_NDIM + 1),
                "the copy has room for every view");
 
 static size_t extent_count(const struct tni_view *head)
 {
-    return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
+    return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2) +
+           ((head->flags & TNI_VIEW_TOKEN) != 0);
+}
+
+/* What the content waits for; 0: it is ready. */
+static uint64_t token_of(const struct tni_view *head)
+{
+    return (head->flags & TNI_VIEW_TOKEN) != 0 ? (uint64_t)head->extents[extent_count(head) - 1]
+                                               : 0;
 }
 
 /* Write into the block's desc which attributes the tensor has. The tool `tenon` shows them. */
@@ -48,6 +56,12 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
         view->flags |= TNI_VIEW_READ_ONLY;
     for (int32_t i = 0; i < extents; i++)
         TNI_PUT(view->extents[i], t->extents[i]);
+    if (TNI_UNLIKELY(tni_storage_is_on_device(t->storage))) {
+        view->flags |= TNI_VIEW_TOKEN;
+        TNI_PUT(view->extents[extents],
+                (int64_t)atomic_load_explicit(&t->storage->ready, memory_order_acquire));
+        extents++;
+    }
     if (TNI_UNLIKELY(held != NULL)) {
         view->attribute_bytes = (uint16_t)held->bytes;
         memcpy(view->extents + extents, held->words, held->bytes);
@@ -82,7 +96,7 @@ static int read_view(const void *view, size_t size_bytes, union copied_view *ret
     const struct tni_view *head = &ret_copy->head;
     if (head->ndim > TN_MAX_NDIM || head->attribute_bytes % 8 != 0 ||
         head->attribute_bytes > TN_ATTRIBUTES_MAX_BYTES ||
-        (head->flags & ~(TNI_VIEW_CONTIGUOUS | TNI_VIEW_READ_ONLY)) != 0)
+        (head->flags & ~(TNI_VIEW_CONTIGUOUS | TNI_VIEW_READ_ONLY | TNI_VIEW_TOKEN)) != 0)
         return tni_fail(
             TN_ERR_CORRUPT,
             "a view states %u axes, flags 0x%x and %u bytes of attributes, which no view has",
@@ -145,7 +159,7 @@ static int check_block(const struct tni_segment *s, const struct tni_view *head)
         return tni_fail(TN_ERR_CORRUPT,
                         "a view names the block %08x, which does not exist or holds no tensor",
                         head->block);
-    return 0;
+    return tni_order_check(s, token_of(head));
 }
 
 /* Check all of a view but its block. `limit`: bytes of the storage. pre: check_block() passed
@@ -239,6 +253,8 @@ static int decode_on_slab(struct tn_domain *d, const union copied_view *copy,
         return status;
     }
     tni_storage_set_on_slab((*ret_tensor)->storage, d, block, mapping, limit);
+    atomic_store_explicit(&(*ret_tensor)->storage->ready, token_of(&copy->head),
+                          memory_order_relaxed);
     return 0;
 }
 
@@ -256,6 +272,9 @@ static int decode_backed(struct tn_domain *d, const union copied_view *copy,
         return status;
     }
     tni_storage_set_mapped((*ret_tensor)->storage, d, block, mapping);
+    if (tni_mapping_is_on_device(mapping))
+        atomic_store_explicit(&(*ret_tensor)->storage->ready, token_of(&copy->head),
+                              memory_order_relaxed);
     return 0;
 }
 

@@ -60,6 +60,7 @@ static int add_slab_somehow(struct tn_domain *d, struct tni_thread *thread, stru
 static int take_block(struct tn_domain *d, struct slab_wish *w)
 {
     int status = TNI_ALLOC_NO_SLAB;
+    tni_tensor_end_unfinished();
     tni_backing_sweep_slabs(d);
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->catch_up(d);
@@ -74,7 +75,7 @@ static int take_block(struct tn_domain *d, struct slab_wish *w)
 }
 
 /* Take a block, or make an object if there is no room for a slab but for the tensor. */
-static int attempt_on_device(struct tn_domain *d, struct tni_retry *wish)
+static int attempt_once(struct tn_domain *d, struct tni_retry *wish)
 {
     struct slab_wish *w = (struct slab_wish *)wish;
     wish->lacks_other = false;
@@ -84,6 +85,16 @@ static int attempt_on_device(struct tn_domain *d, struct tni_retry *wish)
         return status;
     status = tni_backed_attempt(d, &w->own.wish);
     wish->lacks_other = w->own.wish.lacks_other;
+    return status;
+}
+
+/* Before the call gives up, it waits for the device to be done with what the program ended. */
+static int attempt_on_device(struct tn_domain *d, struct tni_retry *wish)
+{
+    int status = attempt_once(d, wish);
+    if (TNI_UNLIKELY(tni_ref_is_short(status)) && !wish->lacks_other &&
+        tni_storage_await_unfinished())
+        status = attempt_once(d, wish);
     return status;
 }
 
@@ -213,7 +224,7 @@ int tni_on_device_new(struct tn_domain *d, const tn_tensor *t, const tn_tensor_o
     int status = tni_process_check(d);
     if (status != 0)
         return status;
-    tni_storage_end_unfinished();
+    tni_tensor_end_unfinished();
     tni_backing_sweep_slabs(d);
     if (class_id != 0 && (options->flags & TN_TENSOR_WRITE_ONCE) == 0 &&
         tni_backing_part(d)->depot != NULL)

@@ -18,26 +18,35 @@ static void advise_huge(void *memory, uint64_t size_bytes)
 
 /*
  * Whether nothing that this process has a device do reaches the memory any more: then another
- * process may get it. Waits for that.
+ * process may get it. What tokens stand for is looked up; for what they do not, this waits.
  */
 static bool is_idle(const struct tni_storage *s)
 {
-    bool is_pinned = atomic_load_explicit(&s->is_pinned, memory_order_relaxed);
-    return (!is_pinned && !tni_storage_has_work(s)) || tni_device_drain() == 0;
+    bool is_unknown = atomic_load_explicit(&s->is_pinned, memory_order_relaxed) ||
+                      (tni_storage_is_on_device(s) &&
+                       atomic_load_explicit(&s->is_touched, memory_order_relaxed));
+    return is_unknown ? tni_device_drain() == 0
+                      : !tni_storage_has_work(s) || tni_storage_is_unused(s);
 }
 
 /* ---- storages that the device may still use ---------------------------------------------- */
 
 /*
- * The driver does not always let a program wait: not while it captures a graph. Then the memory
- * stays this process's until it can wait, or ends. `context` is the next storage.
+ * A device may still have work for a storage that the program has ended, and the driver does
+ * not always let a program wait: not while it captures a graph. Then the memory stays this
+ * process's until a later call finds that the work is done, or the process ends. `context` is
+ * the next storage.
  */
 static _Atomic(struct tni_storage *) unfinished;
+/*
+ * How many more storages to keep before all are looked at again: as many as were left the last
+ * time, so that a storage is looked at a few times, however many there are.
+ */
+static _Atomic int32_t unfinished_credit;
 
 static void keep_unfinished(struct tni_storage *s)
 {
     struct tni_storage *next = atomic_load(&unfinished);
-    tni_log(TNI_LOG_DEBUG, "memory is not given back yet: %s", tn_error_detail());
     do
         s->context = next;
     while (!atomic_compare_exchange_weak(&unfinished, &next, s));
@@ -48,8 +57,10 @@ static void end(struct tni_storage *s)
     if (TNI_UNLIKELY(atomic_load_explicit(&s->is_pinned, memory_order_relaxed)) &&
         tni_storage_unpin(s) != 0)
         tni_log(TNI_LOG_DEBUG, "memory stays registered: %s", tn_error_detail());
-    if (TNI_UNLIKELY(s->mapping != NULL))
+    if (TNI_UNLIKELY(s->mapping != NULL)) {
+        tni_storage_forget_uses(s);
         tni_backing_unmap(s->domain, s->mapping); /* before the block can be reused */
+    }
     struct tn_domain *d = s->domain;
     tni_block block = s->block;
     if (d == NULL && s->release != NULL)
@@ -66,19 +77,31 @@ static void end(struct tni_storage *s)
     free(s);
 }
 
-void tni_storage_end_unfinished(void)
+void tni_tensor_end_unfinished(void)
 {
     struct tni_storage *s =
         atomic_load(&unfinished) == NULL ? NULL : atomic_exchange(&unfinished, NULL);
+    int32_t kept = 0;
     while (s != NULL) {
         struct tni_storage *next = s->context;
         s->context = NULL;
-        if (is_idle(s))
+        if (is_idle(s)) {
             end(s);
-        else
+        } else {
             keep_unfinished(s);
+            kept++;
+        }
         s = next;
     }
+    atomic_store(&unfinished_credit, kept);
+}
+
+bool tni_storage_await_unfinished(void)
+{
+    if (atomic_load(&unfinished) == NULL || tni_device_drain() != 0)
+        return false;
+    tni_tensor_end_unfinished();
+    return true;
 }
 
 void tni_storage_unref(struct tni_storage *s)
@@ -92,10 +115,15 @@ void tni_storage_unref(struct tni_storage *s)
         return;
     bool may_have_work =
         s->mapping != NULL || atomic_load_explicit(&s->is_pinned, memory_order_relaxed);
-    if (TNI_UNLIKELY(may_have_work) && !is_idle(s))
-        keep_unfinished(s);
-    else
-        end(s);
+    if (TNI_UNLIKELY(may_have_work)) {
+        if (atomic_load(&unfinished) != NULL && atomic_fetch_sub(&unfinished_credit, 1) <= 1)
+            tni_tensor_end_unfinished();
+        if (!is_idle(s)) {
+            keep_unfinished(s);
+            return;
+        }
+    }
+    end(s);
 }
 
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)

@@ -3,6 +3,8 @@
 #ifndef TNI_TENSOR_STORAGE_H
 #define TNI_TENSOR_STORAGE_H
 
+#include <string.h>
+
 #include "tensor/tensor.h"
 
 static inline struct tni_storage *tni_storage_ref(struct tni_storage *storage)
@@ -13,7 +15,8 @@ static inline struct tni_storage *tni_storage_ref(struct tni_storage *storage)
 
 /**
  * Reset a storage that ended, for reuse: one reference and no block yet. `exports` and `mover`
- * are 0 already, because an export and a mover each have a reference to the storage.
+ * are 0 already, because an export and a mover each have a reference to the storage; for
+ * `ready` and `uses` see tni_storage_forget_uses().
  */
 static inline void tni_storage_reset(struct tni_storage *s)
 {
@@ -25,6 +28,12 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->mapping = NULL;
     atomic_store_explicit(&s->is_touched, false, memory_order_relaxed);
     atomic_store_explicit(&s->is_pinned, false, memory_order_relaxed);
+}
+/** A storage with a mapping has ended: `ready` and `uses` are 0 in all others. */
+static inline void tni_storage_forget_uses(struct tni_storage *s)
+{
+    atomic_store_explicit(&s->ready, 0, memory_order_relaxed);
+    memset(s->uses, 0, sizeof s->uses);
 }
 
 /**
@@ -41,8 +50,26 @@ void tni_storage_unref(struct tni_storage *storage);
 int tni_storage_pin(struct tni_storage *storage, uint64_t size_bytes);
 /** End that, if it is registered. TN_ERR_DEVICE: it stays registered. */
 int tni_storage_unpin(struct tni_storage *storage);
-/** Give back the memory of ended storages that a device used, if it does so no more. */
-void tni_storage_end_unfinished(void);
+/** Wait until the devices have done their work for ended storages. False: there were none. */
+bool tni_storage_await_unfinished(void);
+
+/* ---- uses.c: what this process gave devices for storages on them ------------------------- */
+
+/** What uses.c asks of a stream: all that it was given so far. */
+struct tni_use {
+    tn_device device;
+    void *stream;
+    struct tni_storage *writes; /* its content waits for that; on a device, or NULL */
+    struct tni_storage *reads;  /* not to be given away before that; on a device, or NULL */
+};
+/**
+ * Make a token for what the stream was given, and put it into the storages. After a failure the
+ * device may still do it: the storages are touched.
+ * @return as tni_order_signal()
+ */
+int tni_storage_use(struct tn_domain *domain, const struct tni_use *use);
+/** Whether the device has done all that the storage's tokens stand for. */
+bool tni_storage_is_unused(const struct tni_storage *storage);
 
 /** Give a storage zeroed private memory, aligned to 64 bytes. TN_ERR_NO_MEMORY. */
 int tni_storage_set_private(struct tni_storage *storage, uint64_t size_bytes);

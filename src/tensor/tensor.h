@@ -8,9 +8,11 @@
 #define TNI_TENSOR_H
 
 #include "attribute/attribute.h"
+#include "order/order.h"
 #include "ref/ref.h"
 
 #define TNI_SIZE_IN_DESC UINT64_MAX
+enum { TNI_STORAGE_USES = 3 };
 
 /*
  * A storage is private memory, foreign memory with a deleter, or a block of a domain. Tensors
@@ -35,15 +37,27 @@ struct tni_storage {
     void (*release)(void *context); /* frees foreign or private memory; NULL: nothing to free */
     void *context;
     tni_block block; /* 0: not shared */
+    /*
+     * On a device; else 0. What the content waits for; and, protected by the lock of uses.c,
+     * what this process gave the device for the storage and has to await before the memory goes
+     * to others.
+     */
+    _Atomic uint64_t ready;
+    uint64_t uses[TNI_STORAGE_USES];
 };
 
-/** Whether the program may have given a device work for the storage, which is on a device. */
+static inline bool tni_storage_is_on_device(const struct tni_storage *s)
+{
+    return TNI_UNLIKELY(s->mapping != NULL) && s->mapping->memory.device.type != 0;
+}
+/** Whether this process may have given a device work for the storage, which is on a device. */
 static inline bool tni_storage_has_work(const struct tni_storage *s)
 {
-    return TNI_UNLIKELY(s->mapping != NULL) && s->mapping->memory.device.type != 0 &&
-           atomic_load_explicit(&s->is_touched, memory_order_relaxed);
+    return tni_storage_is_on_device(s) &&
+           (atomic_load_explicit(&s->is_touched, memory_order_relaxed) ||
+            (s->uses[0] | s->uses[1] | s->uses[2]) != 0);
 }
-/** Wait for that before the memory goes to others, or is unmapped. */
+/** The program may give the device work for the storage that no token stands for. */
 static inline void tni_storage_touch(const tn_tensor *tensor)
 {
     atomic_store_explicit(&tensor->storage->is_touched, true, memory_order_relaxed);
@@ -55,6 +69,7 @@ static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
 {
     return sizeof(struct tni_view) +
            (size_t)tensor->ndim * sizeof(int64_t) * (tensor->is_row_major ? 1 : 2) +
+           (tni_storage_is_on_device(tensor->storage) ? sizeof(uint64_t) : 0) +
            (held != NULL ? held->bytes : 0);
 }
 
@@ -155,5 +170,16 @@ static inline bool tni_tensor_can_move(const tn_tensor *tensor)
  * @param thread  this thread's record, which keeps the memory for the next tensor; NULL: none
  */
 void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor);
+
+/**
+ * Wait in a stream for the content of a tensor on a device. If the stream cannot wait, the call
+ * does. pre: the stream is of the tensor's device
+ * @return as tni_order_await()
+ */
+int tni_tensor_await(const tn_tensor *tensor, void *stream);
+/** Wait in a stream, or, if the stream cannot wait, here: for a call that may not fail. */
+void tni_tensor_await_somehow(const tn_tensor *tensor, void *stream);
+/** Give back memory that this process kept for its devices, which need it no more. */
+void tni_tensor_end_unfinished(void);
 
 #endif

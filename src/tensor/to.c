@@ -2,6 +2,22 @@
 /* to: copies tensors from and to devices in the order of a stream, and moves them there. */
 #include "tensor/build.h"
 
+/* The storage, if it is on a device. */
+static struct tni_storage *there(const tn_tensor *t)
+{
+    return tni_tensor_is_on_host(t) ? NULL : t->storage;
+}
+
+static int use_both(const tn_tensor *target, const tn_tensor *source, void *stream)
+{
+    const tn_tensor *doer = tni_tensor_is_on_host(target) ? source : target;
+    const struct tni_use use = {.device = tni_tensor_device(doer),
+                                .stream = stream,
+                                .writes = there(target),
+                                .reads = there(source)};
+    return tni_storage_use(doer->storage->domain, &use);
+}
+
 int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source, void *stream)
 {
     if (target == NULL || source == NULL)
@@ -11,9 +27,8 @@ int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source, void *stream)
     int status = tni_tensor_check_copy(target, source);
     if (status != 0 || target->count == 0)
         return status;
-    tni_storage_touch(target);
-    tni_storage_touch(source);
-    return tni_device_copy_tensor(target, source, stream);
+    status = tni_device_copy_tensor(target, source, stream);
+    return status == 0 ? use_both(target, source, stream) : status;
 }
 
 int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor, tn_device device, void *stream,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: every byte that two processes read is where layout version 4 has it.
+ * Tests: every byte that two processes read is where layout version 6 has it.
  *
  * When one of these fails, the shared layout has changed: processes of the old and the new
  * library would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the
@@ -62,6 +62,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, seat_limit, 260);
     PIN(header, object_limit, 264);
     PIN(header, ticket_limit, 268);
+    PIN(header, timeline_limit, 272);
     PIN(header, registry, 320);
     PIN(header, registry_wait, 328);
     PIN(header, registry_object, 332);
@@ -309,6 +310,24 @@ TN_TEST(slot_stays_where_it_is)
     PIN(slot, data, 24);
 }
 
+TN_TEST(timeline_stays_where_it_is)
+{
+    PIN_SIZE(timeline, 128, 8);
+    PIN(timeline, owner, 0);
+    PIN(timeline, issued, 8);
+    PIN(timeline, losses, 16);
+    PIN(timeline, reserved, 20);
+    PIN(timeline, lost, 24);
+    PIN(timeline, reserved2, 120);
+    PIN_SIZE(loss, 24, 8);
+    PIN(loss, to, 0);
+    PIN(loss, from, 8);
+    PIN(loss, pid, 16);
+    PIN(loss, seat, 20);
+    assert_int_equal(TNI_TIMELINES, 512);
+    assert_int_equal(TNI_LOSSES, 4);
+}
+
 TN_TEST(ticket_stays_where_it_is)
 {
     PIN_SIZE(ticket, 64, 8);
@@ -359,7 +378,8 @@ struct place {
     uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
         suspects_off;
     uint64_t rows_off, row_bytes, objects_off, tickets_off, names_off, opens_off, loose_off,
-        issues_off, opens_bytes, issues_bytes, control_bytes, arena_bytes;
+        issues_off, opens_bytes, issues_bytes, values_off, timelines_off, control_bytes,
+        arena_bytes;
 };
 
 static const struct place places[] = {
@@ -385,6 +405,8 @@ static const struct place places[] = {
      192,
      192,
      479232,
+     483328,
+     548864,
      56623104},
     {{256, 65536, 1024, 4096, UINT64_C(4) << 30},
      4096,
@@ -408,6 +430,8 @@ static const struct place places[] = {
      256,
      192,
      452612096,
+     452616192,
+     452681728,
      177127555072},
     {{1024, 1 << 20, 65536, 1 << 20, UINT64_C(1) << 40},
      65536,
@@ -431,6 +455,8 @@ static const struct place places[] = {
      8320,
      2176,
      10753933312,
+     10753998848,
+     10754064384,
      51211881414656},
 };
 
@@ -459,6 +485,8 @@ TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
         assert_int_equal(g.issues_off, p->issues_off);
         assert_int_equal(g.opens_bytes, p->opens_bytes);
         assert_int_equal(g.issues_bytes, p->issues_bytes);
+        assert_int_equal(g.values_off, p->values_off);
+        assert_int_equal(g.timelines_off, p->timelines_off);
         assert_int_equal(g.control_bytes, p->control_bytes);
         assert_int_equal(g.arena_bytes, p->arena_bytes);
     }

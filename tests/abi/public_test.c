@@ -330,6 +330,7 @@ TN_TEST(tn_tensor_info_stays_as_it_is)
     PIN(tn_tensor_info, is_contiguous, 44);
     PIN(tn_tensor_info, is_shared, 45);
     PIN(tn_tensor_info, is_read_only, 46);
+    PIN(tn_tensor_info, is_incomplete, 47);
     PIN(tn_tensor_info, path, 48);
 }
 

@@ -91,6 +91,9 @@ GET(ticket_state, tni_ticket_state(w))
 GET(ticket_uses, tni_ticket_uses(w))
 MAKE(make_ticket, tni_ticket_word(f[0], U(1), U(2)))
 MAKE(make_ticket_id, tni_ticket_id(f[0], U(1)))
+GET(token_timeline, tni_token_timeline(w) + 1)
+GET(token_value, tni_token_value(w))
+MAKE(make_token, tni_token_make(U(0) - 1, f[1]))
 
 /* `get` and `unit` are in the order of the fields; NULL and 0: the code has none. */
 static const struct word {
@@ -155,6 +158,7 @@ static const struct word {
      make_ticket,
      {0}},
     {"{generation:44, index:20}", {NULL}, make_ticket_id, {0}},
+    {"{timeline:12, value:52}", {token_timeline, token_value}, make_token, {0}},
 };
 
 struct fields {

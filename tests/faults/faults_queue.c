@@ -95,6 +95,10 @@ static int attach(void) { return tn_queue_attach(other, TN_PRODUCER | TN_CONSUME
 FAULTS(tn_queue_attach, WITH_QUEUE, .has_no_calls = true, .before = open_plain, .call = attach,
        .undo = close_now)
 
+/* Without a driver there is no device whose stream messages could follow. */
+static int set_stream(void) { return tn_queue_set_stream(q, (tn_device){0, 0}, NULL); }
+FAULTS(tn_queue_set_stream, WITH_QUEUE, .has_no_calls = true, .call = set_stream)
+
 static int end(void) { return tn_queue_end(other); }
 FAULTS(tn_queue_end, WITH_QUEUE, .has_no_calls = true, .before = open_plain, .call = end,
        .undo = close_now)

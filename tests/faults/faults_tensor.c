@@ -176,6 +176,13 @@ static int unpin(void) { return tn_tensor_unpin(t); }
 FAULTS(tn_tensor_pin, WITH_TENSOR, .depends = true, .keeps_memory = true,
        .expected = TN_ERR_UNSUPPORTED, .call = pin)
 FAULTS(tn_tensor_unpin, WITH_TENSOR, .has_no_calls = true, .call = unpin)
+static int record(void) { return tn_tensor_record(t, NULL); }
+static int wait_on_stream(void) { return tn_tensor_wait(t, NULL); }
+static int sync(void) { return tn_tensor_sync(t, TN_NOW); }
+FAULTS(tn_tensor_record, WITH_TENSOR, .has_no_calls = true, .expected = TN_ERR_UNSUPPORTED,
+       .call = record)
+FAULTS(tn_tensor_wait, WITH_TENSOR, .has_no_calls = true, .call = wait_on_stream)
+FAULTS(tn_tensor_sync, WITH_TENSOR, .has_no_calls = true, .call = sync)
 ASK(tn_tensor_device, tn_tensor_device(t).type == TN_DEVICE_CPU)
 ASK(tn_tensor_dtype, tn_tensor_dtype(t) == TN_UINT8)
 ASK(tn_tensor_ndim, tn_tensor_ndim(t) == 1)

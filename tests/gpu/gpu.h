@@ -27,10 +27,13 @@
     X(release)                                                                                 \
     X(context_create)                                                                          \
     X(context_destroy)                                                                         \
+    X(capture)                                                                                 \
     X(kernel_fill)                                                                             \
+    X(kernel_copy)                                                                             \
     X(peek)                                                                                    \
     X(message_sent)                                                                            \
-    X(message_received)
+    X(message_received)                                                                        \
+    X(value_seen)
 #define GPU_FAKE_MEMBER(name) __typeof__(fake_##name) *name;
 struct gpu_fake {
     GPU_FAKE_FUNCTIONS(GPU_FAKE_MEMBER)

@@ -204,6 +204,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_object_kind, TN_OBJECT_QUEUE, tn_object_kind(queue))                                  \
     X(tn_object_name, TN_ERR_FORKED, tn_object_name(queue, (char *)out, sizeof out))           \
     X(tn_queue_attach, TN_ERR_FORKED, tn_queue_attach(queue, TN_PRODUCER))                     \
+    X(tn_queue_set_stream, TN_ERR_FORKED, tn_queue_set_stream(queue, (tn_device){0, 0}, NULL)) \
     X(tn_queue_get_info, TN_ERR_FORKED,                                                        \
       tn_queue_get_info(queue, &(tn_queue_info){.struct_size = sizeof(tn_queue_info)}))        \
     X(tn_queue_end, TN_ERR_FORKED, tn_queue_end(queue))                                        \
@@ -301,6 +302,9 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_reshape, ANY, tn_tensor_reshape(tensor, 1, shape, OUT(tn_tensor *)))           \
     X(tn_tensor_pin, ANY, tn_tensor_pin(own))                                                  \
     X(tn_tensor_unpin, 0, tn_tensor_unpin(own))                                                \
+    X(tn_tensor_record, TN_ERR_UNSUPPORTED, tn_tensor_record(own, NULL))                       \
+    X(tn_tensor_wait, 0, tn_tensor_wait(tensor, NULL))                                         \
+    X(tn_tensor_sync, 0, tn_tensor_sync(tensor, TN_NOW))                                       \
     X(tn_tensor_device, ANY, DO(tn_tensor_device(tensor)))                                     \
     X(tn_tensor_copy_on, ANY, tn_tensor_copy_on(own, tensor, NULL))                            \
     X(tn_tensor_to, TN_ERR_FORKED,                                                             \

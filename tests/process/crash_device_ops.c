@@ -64,6 +64,17 @@ static tn_tensor *pop(struct crash_world *w)
 
 /* ---- a survivor -------------------------------------------------------------------------- */
 
+/* What the dead process recorded, and its device did not do, is known to be incomplete. */
+static void expect_whole_or_incomplete(struct crash_world *w, const tn_tensor *tensor)
+{
+    tn_tensor_info info = {.struct_size = sizeof info};
+    int status = tn_tensor_sync(tensor, tnt_deadline(20000));
+    TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
+    assert_int_equal(status, info.is_incomplete ? TN_ERR_PEER_DIED : 0);
+    if (status == 0)
+        gpu_expect(w->domain, tensor, CRASH_BYTE);
+}
+
 /* Read what is left, and use both kinds of memory. */
 static void use_device(struct crash_world *w)
 {
@@ -75,7 +86,7 @@ static void use_device(struct crash_world *w)
         if (status != 0)
             continue;
         for (uint32_t i = 0; i < m.tensor_count; i++)
-            gpu_expect(w->domain, m.tensors[i], CRASH_BYTE);
+            expect_whole_or_incomplete(w, m.tensors[i]);
         if (m.lease != 0)
             TN_CHECK_OK(tn_message_ack(w->queue, &m));
         tn_message_fini(&m);
@@ -255,6 +266,50 @@ static void pin(struct crash_world *w)
     TN_CHECK_OK(tn_tensor_pin(tensor));
 }
 
+/* ---- order ------------------------------------------------------------------------------- */
+
+/* What is recorded travels with the message, and the reference stays until it is done. */
+static void record_and_push(struct crash_world *w)
+{
+    crash_load_driver(w);
+    tn_tensor *tensors[2] = {make(w, SMALL), make(w, LARGE)};
+    for (int i = 0; i < 2; i++) {
+        TN_CHECK_OK(tn_tensor_record(tensors[i], NULL));
+        TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensors[i], TN_PUSH_MOVE, TN_NOW));
+    }
+}
+
+static void leave_recorded(struct crash_world *w) { crash_member(w, record_and_push); }
+
+static void wait_and_record(struct crash_world *w)
+{
+    crash_load_driver(w);
+    for (int i = 0; i < 2; i++) {
+        tn_tensor *tensor = pop(w);
+        TN_CHECK_OK(tn_tensor_wait(tensor, NULL));
+        TN_CHECK_OK(tn_tensor_record(tensor, NULL));
+        tn_tensor_unref(tensor);
+    }
+    TN_CHECK_OK(tn_domain_trim(w->domain, 0, NULL));
+}
+
+static void follow_a_stream(struct crash_world *w)
+{
+    crash_load_driver(w);
+    TN_CHECK_OK(tn_queue_set_stream(w->queue, gpu_0, NULL));
+    push(w, SMALL);
+    tn_tensor_unref(pop(w));
+}
+
+static void record_and_leave(struct crash_world *w)
+{
+    crash_load_driver(w);
+    tn_tensor *tensor = make(w, SMALL);
+    TN_CHECK_OK(tn_tensor_record(tensor, NULL));
+    w->domain = tn_domain_close(w->domain);
+    tn_tensor_unref(tensor);
+}
+
 /* ---- ends -------------------------------------------------------------------------------- */
 
 static void trim(struct crash_world *w)
@@ -298,6 +353,10 @@ const struct crash_op crash_device_ops[] = {
     {"device_pop_and_release", BY_TENOND, .prepare = leave_both, .run = pop_and_release},
     {"device_pop_and_push", BY_TENOND, .prepare = leave_both, .run = pop_and_push},
     {"device_handle", BY_TENOND, .prepare = leave_small, .run = export_and_import},
+    {"device_record", BY_TENOND, .run = record_and_push},
+    {"device_wait", BY_TENOND, .prepare = leave_recorded, .run = wait_and_record},
+    {"device_follow", BY_TENOND, .run = follow_a_stream},
+    {"device_record_and_leave", ON_DEVICE, .run = record_and_leave},
     {"device_trim", BY_TENOND, .prepare = leave_small, .run = trim},
     {"device_leave", BY_TENOND, .prepare = leave_both, .run = leave},
     {0},

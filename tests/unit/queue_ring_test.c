@@ -4,9 +4,9 @@
  * and the list of kinds. A queue of three slots, which is no power of two, unless a test says
  * otherwise.
  */
-#include "object_room.h"
-#include "queue/queue.h"
 #include "queue/ring.h"
+
+#include "object_room.h"
 
 enum { CAPACITY = 3 };
 

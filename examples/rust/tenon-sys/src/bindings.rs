@@ -406,6 +406,22 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_tensor_record(
+        tensor: *mut tn_tensor,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_tensor_wait(
+        tensor: *const tn_tensor,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_tensor_sync(tensor: *const tn_tensor, deadline: tn_deadline)
+        -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_tensor_to(
         domain: *mut tn_domain,
         tensor: *const tn_tensor,
@@ -450,7 +466,7 @@ pub struct tn_tensor_info {
     pub is_contiguous: bool,
     pub is_shared: bool,
     pub is_read_only: bool,
-    pub reserved: bool,
+    pub is_incomplete: bool,
     pub path: *const ::std::os::raw::c_char,
 }
 impl Default for tn_tensor_info {
@@ -920,6 +936,13 @@ extern "C" {
         options: *const tn_queue_options,
         flags: u32,
         ret_queue: *mut *mut tn_queue,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_set_stream(
+        queue: *mut tn_queue,
+        device: tn_device,
+        stream: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
 extern "C" {
