@@ -207,7 +207,8 @@ enum {
     TN_TASK_DONE = 0,
     TN_TASK_PENDING = 1, /* tn_task_end() ends the task later; until then it keeps what it has
                             except its CPU and its thread */
-    TN_TASK_RETRY = 2,   /* run it again, at most tn_kind_options.attempts times in all */
+    TN_TASK_RETRY = 2,   /* run it again, at most tn_kind_options.attempts times in all; it has
+                            written nothing of its data (tn_access) */
     TN_TASK_OOM = 3      /* memory ran out: run it again as below */
 };
 
@@ -322,7 +323,10 @@ typedef struct tn_task {
 /** What a task does with data. */
 typedef struct tn_access {
     tn_data *data; /* of the same scheduler */
-    uint32_t mode; /* TN_READ, TN_WRITE (all of it is written anew), or both */
+    /* TN_READ, TN_WRITE (all of it is written anew), or both. The copy that a task writes has
+       no valid content if the task fails: then the data is as it was if there is another copy,
+       else no task may read it before one has written it. */
+    uint32_t mode;
     uint32_t reserved;
 } tn_access;
 enum { TN_READ = 1, TN_WRITE = 2 };

@@ -234,7 +234,8 @@ TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const
  * Rows of side-by-side elements go from and to devices by few calls of the driver, as all
  * elements do by one call if both tensors lie in one order without gaps. If that would take
  * many calls, as for a large transposed tensor, or if the two overlap, the elements go through
- * private memory of the host, as much as they need; each way it has them once.
+ * private memory of the host, as much as they need; each way it has them once. Overlapping
+ * parts of one device without gaps go through memory of the device, which has to have room.
  */
 TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *source);
 
@@ -245,9 +246,10 @@ TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *sourc
  * The stream first waits for the content of both, as after tn_tensor_wait(), and the copy is
  * recorded, as by tn_tensor_record(): the tensors may be pushed or given back at once.
  *
- * The call does not wait, unless the elements go through private memory of the host, as
- * tn_tensor_copy() says: then it waits for all that the stream was given, and the copy is done
- * when the call returns. Memory of the host that is not registered with the driver may have
+ * The call does not wait, unless the elements go through other memory, as tn_tensor_copy()
+ * says: then it waits for all that the stream was given, and the copy is done when the call
+ * returns. From another device, with the default stream, it first waits for the default stream
+ * of that device. Memory of the host that is not registered with the driver may have
  * been read or written when the call returns, and need not; memory that is must stay until the
  * stream has done the copy.
  *

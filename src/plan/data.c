@@ -5,7 +5,8 @@
  * Nouns: data, copy, memory, link, access (data.h).
  *
  * I1  The used bytes of a memory are those of its copies that have room: in each state but
- *     NONE and GOING. They are never more than its capacity.
+ *     NONE and GOING; and those that a task holds while it moves data (make_room()). They are
+ *     never more than its capacity.
  * I2  A copy with pins is neither evicted nor dropped. A copy without pins is idle, and in the
  *     ring of its memory.
  * I3  While a task that writes data runs, no other task runs with it, and nothing moves it.
@@ -365,11 +366,21 @@ static void evict(struct tni_plan *plan, struct moves *moves, struct tni_copy *c
     add_move(moves, copy);
 }
 
-static void make_room(struct tni_plan *plan, struct moves *moves, uint32_t at, uint64_t bytes)
+/*
+ * Evict until `bytes` are free. Copies whose eviction fails take their room again, so what is
+ * evicted beyond the need of the task stays in use until then (I1). @return these bytes
+ */
+static uint64_t make_room(struct tni_plan *plan, struct moves *moves, uint32_t at,
+                          uint64_t bytes, uint64_t needed)
 {
     struct tni_memory *memory = &plan->memories.all[at];
+    uint64_t before = memory->used;
     while (memory->capacity - memory->used < bytes && memory->oldest.next != &memory->oldest)
         evict(plan, moves, memory->oldest.next);
+    uint64_t evicted = before - memory->used;
+    uint64_t held = evicted > needed ? evicted - needed : 0;
+    memory->used += held;
+    return held;
 }
 
 void tni_data_begin(struct tni_plan *plan, struct tni_running *running, bool empties)
@@ -391,8 +402,8 @@ void tni_data_begin(struct tni_plan *plan, struct tni_running *running, bool emp
         a->data->is_written = true;
         pin_others(plan, copy);
     }
-    if (at != TNI_HOST)
-        make_room(plan, &moves, at, empties ? UINT64_MAX : needed);
+    running->held_bytes =
+        at != TNI_HOST ? make_room(plan, &moves, at, empties ? UINT64_MAX : needed, needed) : 0;
     for (const struct tni_access *a = running->accesses; a->data != NULL; a++) {
         struct tni_copy *copy = &a->data->copies[at], *source = NULL;
         bool reads = (a->mode & TNI_READS) != 0;
@@ -442,6 +453,8 @@ static void settle_going(struct tni_plan *plan, struct tni_copy *copy)
 void tni_data_moved(struct tni_plan *plan, struct tni_running *running)
 {
     struct tni_copy *next;
+    plan->memories.all[running->memory].used -= running->held_bytes;
+    running->held_bytes = 0;
     for (struct tni_copy *copy = running->moves; copy != NULL; copy = next) {
         next = copy->next_move;
         if (copy->state == TNI_COPY_COMING)

@@ -204,9 +204,10 @@ struct tni_running {
     const struct tni_access *accesses; /* of the only task, to data; NULL: none */
     struct tni_copy *moves;            /* what is to be moved before it runs */
     uint64_t move_ns;                  /* how long that is expected to take */
-    const struct tni_data *lacking;    /* what it reads and no task has written; or NULL */
-    uint8_t memory;                    /* where it has its data */
-    bool has_run, has_failed;          /* has_run: its function was called */
+    uint64_t held_bytes; /* evicted beyond its need: others get them once that was moved */
+    const struct tni_data *lacking; /* what it reads and no task has written; or NULL */
+    uint8_t memory;                 /* where it has its data */
+    bool has_run, has_failed;       /* has_run: its function was called */
     struct tni_running *prev, *next;
 };
 

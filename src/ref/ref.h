@@ -95,6 +95,7 @@ struct tni_retry {
     bool can_fit;         /* the bytes would fit if all other memory were free; else no retry */
     bool lacks_other;     /* an attempt lacked something other than memory: do not wait */
     bool is_told;         /* the error sentence of an attempt says already who holds memory */
+    bool lacks_host;      /* an attempt lacked memory of the host, though `device` is set */
     const struct tni_device_name *device; /* that has no room; NULL: the host */
     /* tni_ref_retry() writes the fields below. */
     uint32_t reliefs;  /* how often the call had dead processes reclaimed */

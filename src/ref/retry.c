@@ -120,7 +120,8 @@ static int name_holders(const struct tn_domain *d, const struct tni_retry *retry
     if (!retry->can_fit || retry->lacks_other || retry->is_told)
         return status;
     snprintf(why, sizeof why, "%s", tn_error_detail());
-    tni_holders_describe(&d->segment, retry->device, holders, sizeof holders);
+    tni_holders_describe(&d->segment, retry->lacks_host ? NULL : retry->device, holders,
+                         sizeof holders);
     return tni_fail(status, "%s; %s", why, holders);
 }
 

@@ -354,8 +354,11 @@ static void run_task(struct turn *turn, struct tni_task *task)
     }
     if (!turn->is_short)
         read_time(turn);
-    if (task->accesses != NULL)
+    if (task->accesses != NULL) {
         turn->worker->running->has_failed = status != TN_TASK_DONE && status != TN_TASK_PENDING;
+        if (status == TN_TASK_RETRY) /* it has written nothing */
+            turn->worker->running->has_run = false;
+    }
     if (status == TN_TASK_PENDING && let_pend(turn, task, &status)) {
         put_back(turn); /* the task keeps what this turn has got */
         return;

@@ -28,6 +28,7 @@ int tni_backed_attempt(struct tn_domain *d, struct tni_retry *wish)
     struct tni_thread *thread = tni_thread_enter(d);
     int status = tni_ref_alloc_with(d, thread, sizeof(struct tni_backing), w->about, &w->block);
     wish->lacks_other = false;
+    wish->lacks_host = status != 0;
     if (status == 0) {
         TNI_KILL_POINT("backed_allocated");
         status = tni_backing_create(d, thread, w->block, w->backing, &w->mapping);

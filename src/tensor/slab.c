@@ -29,6 +29,7 @@ static int add_slab(struct tn_domain *d, struct tni_thread *thread, struct slab_
     struct tni_mapping *mapping;
     tni_block slab;
     int status = tni_ref_alloc_with(d, thread, sizeof(struct tni_backing), &about, &slab);
+    w->wish.lacks_host = status != 0;
     if (status != 0)
         return status;
     status = tni_backing_create(d, thread, slab, &w->slab, &mapping);
@@ -85,6 +86,7 @@ static int attempt_once(struct tn_domain *d, struct tni_retry *wish)
         return status;
     status = tni_backed_attempt(d, &w->own.wish);
     wish->lacks_other = w->own.wish.lacks_other;
+    wish->lacks_host = w->own.wish.lacks_host;
     return status;
 }
 

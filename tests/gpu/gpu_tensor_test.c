@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tenon/dlpack.h>
+#include <unistd.h>
 
 /* Three MiB: a slab has 21 of them, and ends with a granule of the driver. */
 enum { BYTES = 3 << 20, GRANULE = 2 << 20, SLAB = 64 << 20 };
@@ -71,6 +72,32 @@ TN_TEST(a_tensor_on_a_device_gets_no_block_of_the_host)
             tn_tensor_unref(tensor);
         }
     }
+    tn_domain_close(domain);
+    gpu_end();
+}
+
+/* What names memory of a device is memory of the host. */
+TN_TEST(a_device_tensor_that_lacks_the_host_says_who_holds_the_host)
+{
+    enum { QUOTA = 4 << 20, MOST = 64 };
+    const tn_domain_options small = {.struct_size = sizeof small, .quota_bytes = QUOTA};
+    char holder[64];
+    tn_tensor *held[MOST], *tensor = NULL;
+    uint32_t count = 0;
+    gpu_begin(NULL);
+    tn_domain *domain = tnt_domain(&small);
+    for (int64_t bytes = 1 << 20; bytes >= 4096; bytes /= 2)
+        while (count < MOST &&
+               tn_tensor_create(domain, TN_UINT8, 1, &bytes, NULL, &held[count]) == 0)
+            count++;
+    assert_int_equal(create(domain, (tn_tensor_options){.device = gpu_0}, &tensor),
+                     TN_ERR_NO_MEMORY);
+    snprintf(holder, sizeof holder, "process %d holds", (int)getpid());
+    expect_detail(holder);
+    for (uint32_t i = 0; i < count; i++)
+        tn_tensor_unref(held[i]);
+    TN_CHECK_OK(create(domain, (tn_tensor_options){.device = gpu_0}, &tensor));
+    tn_tensor_unref(tensor);
     tn_domain_close(domain);
     gpu_end();
 }

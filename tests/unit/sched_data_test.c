@@ -21,6 +21,7 @@ struct item {
 static struct item items[MOST_DATA];
 static _Atomic int64_t held[MEMORIES]; /* bytes */
 static int64_t most[MEMORIES];
+static uint64_t item_bytes, used_at_failure;
 static tn_sched *sched;
 static tn_graph *graph;
 
@@ -29,11 +30,21 @@ static uint32_t place_of(const tn_memory *memory)
     return memory->resource == NULL ? HOST : memory->slot / 2;
 }
 
+static tn_memory_info info_of(const char *resource, uint32_t slot)
+{
+    tn_memory_info info = {.struct_size = sizeof info};
+    const tn_memory memory = {.resource = resource, .slot = slot};
+    TN_CHECK_OK(tn_memory_get_info(sched, &memory, &info));
+    return info;
+}
+
 static int copy(void *context, const tn_memory *from, const tn_memory *to)
 {
     struct item *item = context;
     uint32_t at = place_of(to);
     int status = atomic_exchange(&item->fails, 0);
+    if (status < 0)
+        used_at_failure = info_of("GPU", 0).used;
     if (status != 0)
         return status > 0 ? status : tni_fail(status, "the card is gone");
     if (item->at[at] == NULL) {
@@ -68,6 +79,7 @@ static void open_with(const char *resources, const char *memories, uint32_t flag
 {
     memset(items, 0, sizeof items);
     memset(held, 0, sizeof held);
+    item_bytes = BYTES;
     for (uint32_t i = 0; i < CARDS; i++)
         most[i] = INT64_C(3) * BYTES;
     TN_CHECK_OK(tn_sched_create(
@@ -82,7 +94,7 @@ static void open_cards(void) { open_with("CPU=4 GPU=((0,1),(2,3),(4,5))", "GPU=3
 static int create(struct item *item, uint32_t flags, tn_data **ret_data)
 {
     return tn_data_create(sched,
-                          TN_OPTIONS(tn_data_options, .name = "item", .bytes = BYTES,
+                          TN_OPTIONS(tn_data_options, .name = "item", .bytes = item_bytes,
                                      .flags = flags, .copy = copy, .drop = drop,
                                      .context = item),
                           ret_data);
@@ -118,6 +130,7 @@ struct deed {
     uint32_t modes[4], count;
     int status;
     uint32_t failures; /* runs that return TN_TASK_OOM */
+    uint32_t retries;  /* runs that return TN_TASK_RETRY */
     _Atomic uint32_t runs;
     tn_memory memory;
     int64_t add;
@@ -140,6 +153,8 @@ static int act(const tn_task_call *call)
         tnt_await(deed->gate);
     if (run < deed->failures)
         return TN_TASK_OOM;
+    if (run < deed->retries)
+        return TN_TASK_RETRY;
     for (uint32_t i = 0; i < deed->count; i++) {
         struct item *item = deed->items[i];
         int64_t *at = item->at[place_of(call->memory)];
@@ -198,14 +213,6 @@ static void await_all(void)
     do
         TN_CHECK_OK(tn_sched_get_info(sched, &info));
     while (info.running > 0);
-}
-
-static tn_memory_info info_of(const char *resource, uint32_t slot)
-{
-    tn_memory_info info = {.struct_size = sizeof info};
-    const tn_memory memory = {.resource = resource, .slot = slot};
-    TN_CHECK_OK(tn_memory_get_info(sched, &memory, &info));
-    return info;
 }
 
 static void expect_detail(const char *part)
@@ -561,6 +568,48 @@ TN_TEST(what_no_task_has_written_cannot_be_read)
     add(card, &rest, NULL);
     TN_CHECK_OK(wait_for_all());
     assert_int_equal(item->seen, 3);
+    close_all();
+}
+
+TN_TEST(a_task_that_asks_to_run_again_has_written_nothing)
+{
+    const tn_variant variant = {.run = act, .request = "CPU=0 GPU=1"};
+    tn_kind *card;
+    open_cards();
+    struct item *item = make(0, 1);
+    TN_CHECK_OK(tn_kind_create(
+        sched,
+        TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1, .attempts = 3),
+        &card));
+    struct deed first = updates(item, 5), again = updates(item, 1), gives_up = updates(item, 1);
+    again.retries = 2, gives_up.retries = 3;
+    uint64_t task = add(card, &first, NULL); /* 6, and the host's copy is stale */
+    task = add(card, &again, &task);
+    add(card, &gives_up, &task);
+    assert_true(wait_for_all() < 0);
+    assert_int_equal(again.runs, 3);
+    TN_CHECK_OK(tn_data_fetch(item->data, TN_NOW));
+    assert_int_equal(*item->at[HOST], 7);
+    close_all();
+}
+
+/* To bring a small piece, a large one is evicted, which does not succeed. */
+TN_TEST(an_eviction_that_fails_finds_its_room_again)
+{
+    open_with("CPU=4 GPU=((0,1))", "GPU=1500", 0);
+    struct item *large = make(0, 1), *small = &items[1];
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    struct deed update = updates(large, 1), read = reads(small);
+    small->at[HOST] = calloc(1, sizeof(int64_t));
+    item_bytes = 600;
+    TN_CHECK_OK(create(small, TN_DATA_ON_HOST, &small->data));
+    add(card, &update, NULL);
+    TN_CHECK_OK(wait_for_all());
+    large->fails = TN_ERR_DENIED;
+    add(card, &read, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_DENIED);
+    assert_int_equal(used_at_failure, BYTES); /* so no other task got what is beyond 600 */
+    assert_int_equal(info_of("GPU", 0).used, BYTES);
     close_all();
 }
 
@@ -923,13 +972,6 @@ TN_TEST(a_variant_is_chosen_with_the_time_that_its_data_takes)
     }
 }
 
-static uint64_t arrived_at(uint32_t slot)
-{
-    tn_memory_info info = {.struct_size = sizeof info};
-    TN_CHECK_OK(tn_memory_get_info(sched, &(tn_memory){"GPU", slot, 0}, &info));
-    return info.arrived;
-}
-
 /* The data is on the last card, which is busy: 500 ns from there to its peer, 1000 to others.
  */
 TN_TEST(a_task_takes_the_card_that_is_near_its_data)
@@ -947,6 +989,6 @@ TN_TEST(a_task_takes_the_card_that_is_near_its_data)
     TN_CHECK_OK(wait_for_all());
     static const uint64_t arrived[] = {0, 0, BYTES, BYTES};
     for (uint32_t slot = 0; slot < 4; slot++)
-        assert_int_equal(arrived_at(slot), arrived[slot]);
+        assert_int_equal(info_of("GPU", slot).arrived, arrived[slot]);
     close_all();
 }
