@@ -51,31 +51,6 @@ TN_TEST(a_tensor_is_made_on_a_device_and_its_memory_is_given_back)
     gpu_end();
 }
 
-/* The block and the parts of a tensor that ended are used again for one like it. */
-TN_TEST(a_tensor_on_a_device_gets_no_block_of_the_host)
-{
-    gpu_begin(NULL);
-    tn_domain *domain = tnt_domain(NULL);
-    for (int64_t bytes = 16; bytes <= BYTES; bytes *= 8) {
-        const tn_tensor_options on[] = {
-            {.struct_size = sizeof on[0]},
-            {.struct_size = sizeof on[0], .device = gpu_0},
-            {.struct_size = sizeof on[0], .device = gpu_cpu},
-        };
-        for (int i = 0; i < 12; i++) {
-            const tn_tensor_options *options = &on[i * 5 % 7 % 3];
-            bool is_there = options->device.type == TN_DEVICE_CUDA;
-            tn_tensor *tensor;
-            TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &bytes, options, &tensor));
-            assert_int_equal(tn_tensor_device(tensor).type,
-                             is_there ? TN_DEVICE_CUDA : TN_DEVICE_CPU);
-            tn_tensor_unref(tensor);
-        }
-    }
-    tn_domain_close(domain);
-    gpu_end();
-}
-
 /* What names memory of a device is memory of the host. */
 TN_TEST(a_device_tensor_that_lacks_the_host_says_who_holds_the_host)
 {
