@@ -101,14 +101,20 @@ typedef struct tn_sched_options {
     tn_domain *domain;
     const char *name; /* that they show, as tn_queue_open() takes it; copied; NULL: none */
     /* For tasks that have data (see tn_data): */
-    const char *memories; /* bytes of the memory of each card, as in "GPU=16000000000" */
+    /*
+     * Bytes of the memory of each card, and, if the host is to have an end, of the copies there
+     * that the scheduler may evict, as in "GPU=16000000000 HOST=64000000000". What the host has
+     * no room for goes to the disk (TN_MEMORY_DISK).
+     */
+    const char *memories;
     /*
      * Bytes a second between memories, as in "HOST=24000000000 PEER=100000000000
-     * FAR=40000000000" for copies between the host and a card, between cards that are near each
-     * other, and between others. Cards of one resource are near each other if the groups that
-     * they are in are in one group, and if no node of memory is known to be near only one of
-     * their devices (tn_device_info.numa_node). What is not given is measured: by the first
-     * copy, then as a moving average. Until then it is 10 GB/s, and FAR is half of PEER.
+     * FAR=40000000000 DISK=2000000000" for copies between the host and a card, between cards
+     * that are near each other, between others, and from and to the disk. Cards of one resource
+     * are near each other if the groups that they are in are in one group, and if no node of
+     * memory is known to be near only one of their devices (tn_device_info.numa_node). What is
+     * not given is measured: by the first copy, then as a moving average. Until then it is 10
+     * GB/s, FAR is half of PEER, and DISK is 1 GB/s.
      */
     const char *links;
     /*
@@ -118,6 +124,12 @@ typedef struct tn_sched_options {
      * quota of devices of the domain. Not with TN_SCHED_VIRTUAL.
      */
     const char *devices;
+    /*
+     * For data with a tensor, if `memories` says what the HOST has: the folder of the disk. The
+     * scheduler writes to one file there, which has no name and ends with the process. Not with
+     * TN_SCHED_VIRTUAL.
+     */
+    const char *spill;
 } tn_sched_options;
 
 /**
@@ -132,6 +144,8 @@ typedef struct tn_sched_options {
  *         TN_ERR_FULL, TN_ERR_CLOSED, TN_ERR_FORKED  with a domain, as tn_tensor_empty()
  *         TN_ERR_NOT_FOUND, TN_ERR_UNSUPPORTED, TN_ERR_DEVICE  with devices, as
  *         tn_device_find() and tn_device_get_free()
+ *         TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM  with spill: there
+ * is no such folder, or no file can be made in it
  *
  * Blocks: never, but with devices as tn_device_get_free().
  * Crash: what the domain shows of the scheduler is gone with the seat of the process.

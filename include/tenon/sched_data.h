@@ -13,12 +13,15 @@ TN_BEGIN_DECLS
 
 typedef struct tn_sched tn_sched; /* tenon/sched.h */
 
+/** As tn_memory.resource: the disk, if tn_sched_options.memories says what the HOST has. */
+#define TN_MEMORY_DISK "DISK"
+
 /**
- * The memory of a card, or of the host. A card is an innermost group of the slots of a
- * resource; without inner groups, each slot is one.
+ * The memory of a card, or of the host, or the disk. A card is an innermost group of the slots
+ * of a resource; without inner groups, each slot is one.
  */
 typedef struct tn_memory {
-    const char *resource; /* as in "GPU"; NULL: the host */
+    const char *resource; /* as in "GPU"; NULL: the host; or TN_MEMORY_DISK */
     uint32_t slot;        /* the first slot of the card */
     uint32_t reserved;
 } tn_memory;
@@ -29,18 +32,21 @@ typedef struct tn_memory {
  * task has, or of the host if the task has none of a resource that tn_sched_options.memories
  * names. The task begins on the card to which the least has to be brought.
  *
- * If a memory is full, copies are evicted that no running task uses, those first that were used
- * longest ago; the host gets a copy before, if no other memory has one. If that does not make
- * room, the task waits.
+ * If a memory is full, copies are evicted that no running task uses: of the 32 that were used
+ * longest ago, the oldest that another memory has, too, else the oldest, which is copied to the
+ * host before. The host has no end, unless tn_sched_options.memories says so: then it evicts to
+ * the disk, in the same way, and what has no room on the host leaves a card for the disk. If
+ * all that does not make room, the task waits.
  *
  * Who copies: functions of the program; or, if the data was made from a tensor, the scheduler,
  * which makes tensors in its domain on the devices that tn_sched_options.devices names, and on
- * the host. A task finds the tensor of its card by tn_data_tensor(). It waits for what it had
- * the device do before it ends.
+ * the host, and writes to one unlinked file in the folder tn_sched_options.spill. A task finds
+ * the tensor of its card by tn_data_tensor(). It waits for what it had the device do before it
+ * ends.
  *
- * If a device has less memory than its card, a copy ends the task as TN_TASK_OOM does. If it
- * fails, its tasks fail with that error. Tasks with data do not begin there any more, as long
- * as another card of the resource can have the data.
+ * If a device has less memory than its card, or the disk is full, a copy ends the task as
+ * TN_TASK_OOM does. If a device fails, its tasks fail with that error. Tasks with data do not
+ * begin there any more, as long as another card of the resource can have the data.
  *
  * Data does not order tasks: the inputs of a task do. But no task runs while another one writes
  * data that it names, nor writes what another one reads.
@@ -74,7 +80,7 @@ typedef struct tn_data_options {
     size_t struct_size; /* sizeof(tn_data_options) */
     const char *name;   /* for errors; copied; NULL: "data" */
     uint64_t bytes;     /* at least 1; with a tensor 0, and the scheduler counts what a tensor
-                           of that size takes of a device */
+                           of that size takes of a device, or its size if there is no device */
     uint32_t flags;     /* TN_DATA_* */
     uint32_t reserved;
     tn_data_copy_fn *copy; /* NULL only with a tensor or TN_SCHED_VIRTUAL; so is drop */
@@ -110,7 +116,8 @@ TN_API TN_NODISCARD int tn_data_create(tn_sched *sched, const tn_data_options *o
 
 /**
  * Bring a valid copy to the host, so that the program can read it there. The copy stays valid
- * until a task writes the data, and has room until it is closed.
+ * until a task writes the data, and has room until the data is closed: it is not evicted, and
+ * does not count as a part of what tn_sched_options.memories says that the HOST has.
  * @return 0, or
  *         TN_ERR_TIMED_OUT  a task writes it, or another thread moves it
  *         TN_ERR_INVALID    no task has written it; or the task of this thread writes it; or an
@@ -146,9 +153,10 @@ TN_API tn_data *tn_data_close(tn_data *data);
 
 typedef struct tn_memory_info {
     size_t struct_size; /* sizeof(tn_memory_info), set by the caller */
-    uint64_t capacity;  /* bytes; UINT64_MAX: the host */
-    uint64_t used;      /* bytes of all copies */
-    uint64_t idle;      /* bytes of those that no running task uses */
+    uint64_t capacity;  /* bytes; UINT64_MAX: it has no end, as the disk */
+    uint64_t used;      /* bytes of all copies; on the host also of those that do not count: the
+                           program's own, and those after tn_data_fetch() */
+    uint64_t idle;      /* bytes of those that no running task uses, and that may be evicted */
     uint64_t evictions; /* copies that had to leave */
     uint64_t arrived;   /* bytes that were copied to it */
     uint64_t evicted;   /* bytes of the copies that had to leave */

@@ -26,6 +26,7 @@ enum tni_linux_call {
     TNI_LINUX_CLOSE_RANGE,
     TNI_LINUX_FALLOCATE,
     TNI_LINUX_WITNESS,
+    TNI_LINUX_TMPFILE,
     TNI_LINUX_CALL_COUNT
 };
 bool tni_linux_is_forced(enum tni_linux_call call);

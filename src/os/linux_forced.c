@@ -8,7 +8,7 @@
 static uint32_t read_forced(void)
 {
     static const char *const names[TNI_LINUX_CALL_COUNT] = {
-        "populate_write", "noexec_seal", "close_range", "fallocate", "witness"};
+        "populate_write", "noexec_seal", "close_range", "fallocate", "witness", "tmpfile"};
     const char *list = tni_os_environment("TENON_FORCE_FALLBACK");
     uint32_t forced = 0;
     for (uint32_t i = 0; list != NULL && i < TNI_LINUX_CALL_COUNT; i++)

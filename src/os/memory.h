@@ -136,4 +136,22 @@ int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *e
 /** Size of the file system of tni_os_shm_folder(); UINT64_MAX if no limit is known. */
 uint64_t tni_os_shm_bytes(void);
 
+/* ---- files without a name, for what a program would rather not have in memory ------------ */
+
+/**
+ * Make one in a folder, with mode 0600; it is gone with its last descriptor. A death inside
+ * leaves nothing, or, if the file system has no files without a name, an empty file
+ * ".tenon-disk-XXXXXX".
+ * @return 0, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY (the file system is full),
+ *         TN_ERR_SYSTEM
+ * Fallback: tmpfile.
+ */
+int tni_os_disk_open(const char *folder, int *ret_fd);
+/** TN_ERR_NO_MEMORY: the file system is full; TN_ERR_SYSTEM. */
+int tni_os_disk_write(int fd, uint64_t offset, const void *bytes, uint64_t size_bytes);
+/** TN_ERR_SYSTEM, also if the file ends before. */
+int tni_os_disk_read(int fd, uint64_t offset, void *bytes, uint64_t size_bytes);
+/** Give the room of a range back to the file system. Best effort. */
+void tni_os_disk_discard(int fd, uint64_t offset, uint64_t size_bytes);
+
 #endif

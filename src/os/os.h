@@ -27,7 +27,7 @@
  *     says otherwise. No function holds a lock after it has returned.
  * R7  No function raises a signal that the program did not ask for: no SIGPIPE, no SIGXFSZ, no
  *     SIGBUS when memory runs out.
- * R8  A system call that an older kernel or a filter refuses has a fallback. Five of them can
+ * R8  A system call that an older kernel or a filter refuses has a fallback. Six of them can
  * be forced for tests, by their names in TENON_FORCE_FALLBACK, separated by commas:
  *
  *       name            the call                    the fallback
@@ -35,6 +35,7 @@
  *       noexec_seal     MFD_NOEXEC_SEAL             a memory object without that flag
  *       close_range     close_range()               each descriptor of /proc/self/fd is closed
  *       fallocate       fallocate()                 tni_os_shm_create() writes zeros
+ *       tmpfile         O_TMPFILE                   a file that is unlinked at once
  *       witness         F_OFD_SETLK, F_OFD_GETLK    no witnesses: TN_ERR_SYSTEM, UNKNOWN
  *
  *     Where there are no witnesses, pid and start time tell whether a process lives, within one

@@ -8,14 +8,15 @@
 
 #include "plan/resource.h"
 
-enum { TNI_HOST = 0, TNI_MEMORIES = 64, TNI_NO_MEMORY = 255 };
+/* The disk, where there is one, has what a full host evicts, and no tasks. */
+enum { TNI_HOST = 0, TNI_DISK = 1, TNI_MEMORIES = 64, TNI_NO_MEMORY = 255 };
 enum { TNI_READS = 1, TNI_WRITES = 2 };
 
 /*
  * Between which memories data is moved; each has a speed of its own. PEER: cards that are near
  * each other; FAR: those that are not.
  */
-enum { TNI_LINK_HOST, TNI_LINK_PEER, TNI_LINK_FAR, TNI_LINKS };
+enum { TNI_LINK_HOST, TNI_LINK_PEER, TNI_LINK_FAR, TNI_LINK_DISK, TNI_LINKS };
 
 /* A copy of data in one memory. At most one thread moves it at a time. */
 struct tni_copy {
@@ -31,7 +32,8 @@ struct tni_copy {
     uint8_t from;   /* while COMING: the memory of the source; TNI_NO_MEMORY: room only */
     bool had_room;  /* before it was COMING */
     bool was_valid; /* before it was GOING */
-    bool is_kept;   /* the program's own memory: it has room always */
+    bool is_kept;   /* it has room for good, which is no part of what its memory has */
+    bool is_own;    /* the program's own memory: it is kept, and nobody drops it */
     bool is_moved;  /* by the thread that moves it */
     uint32_t pins;  /* tasks that run with it, and copies that come from it */
     struct tni_copy *prev, *next; /* of the idle copies of the memory, while pins is 0 */
@@ -49,14 +51,15 @@ struct tni_data {
     struct tni_copy copies[]; /* by memory */
 };
 
-/* The memory of a card, or of the host. */
+/* The memory of a card, or of the host, or the disk. */
 struct tni_memory {
-    struct tni_pool *pool;  /* NULL: the host */
+    struct tni_pool *pool;  /* NULL: the host, or the disk */
     uint32_t first, count;  /* the slots of the card */
     uint32_t parent;        /* the group that the card is in */
     int32_t node;           /* of the host's memory, the node near the device; -1: not known */
     uint64_t capacity;      /* bytes */
-    uint64_t used, idle;    /* idle: of copies that nothing pins */
+    uint64_t used, idle;    /* without what is kept; idle: of copies that nothing pins */
+    uint64_t kept;          /* of copies that are kept */
     _Atomic bool is_lost;   /* its device failed: nothing is brought there or back any more */
     struct tni_copy oldest; /* the head of the ring of idle copies */
     uint64_t evictions, evicted_bytes, arrivals_bytes;
@@ -64,6 +67,7 @@ struct tni_memory {
 
 struct tni_memories {
     uint32_t count;
+    bool has_disk;
     struct tni_memory *all; /* owned; [count] */
     double ns_per_byte[TNI_LINKS];
     bool is_measured[TNI_LINKS]; /* by a copy, or given */
@@ -80,8 +84,9 @@ struct tni_running;
 struct tn_kind;
 
 /**
- * Read the memories of cards, as in "GPU=16000000000", and the speeds of links in bytes a
- * second, as in "HOST=24000000000 PEER=100000000000"; either may be NULL.
+ * Read the memories of cards and of the host, as in "GPU=16000000000 HOST=64000000000", and
+ * the speeds of links in bytes a second, as in "HOST=24000000000 PEER=100000000000"; either may
+ * be NULL. If the host has an end, there is a disk.
  * @return 0, TN_ERR_INVALID, TN_ERR_NO_MEMORY
  */
 int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
@@ -96,6 +101,12 @@ int tni_memories_add(struct tni_memories *memories, struct tni_pool *pool, uint6
                      const char *option);
 /** Whether the cards of a pool have memories. */
 bool tni_memories_has(const struct tni_memories *memories, const struct tni_pool *pool);
+/** Whether tasks of the pool's cards, or, if it is NULL, of the host, may have data there. */
+static inline bool tni_memory_is_of(const struct tni_memories *memories, uint32_t memory,
+                                    const struct tni_pool *pool)
+{
+    return memories->all[memory].pool == pool && !(memories->has_disk && memory == TNI_DISK);
+}
 /** The pool whose cards have the memory of tasks with this request; NULL: the host's. */
 const struct tni_pool *tni_memories_pool(const struct tni_memories *memories,
                                          const struct tni_pools *pools,
@@ -106,6 +117,11 @@ const struct tni_pool *tni_memories_pool(const struct tni_memories *memories,
  * @param first  the memory of the copy, which has room for it; TNI_NO_MEMORY: there is none
  */
 struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, uint32_t first);
+/**
+ * Keep room for its copy on the host from now on, beside what the host may have.
+ * @return false: not now, since that copy comes or goes
+ */
+bool tni_data_keep(struct tni_plan *plan, struct tni_data *data);
 /** Whether no task names it or runs with it, and nothing moves it. */
 bool tni_data_is_quiet(const struct tni_plan *plan, const struct tni_data *data);
 /**

@@ -46,6 +46,11 @@ int tni_memories_add(struct tni_memories *memories, struct tni_pool *pool, uint6
 {
     struct tni_memory *memory;
     int status = 0;
+    if (memories->has_disk && strcmp(pool->name, "DISK") == 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "%s names DISK, and memories names HOST: so DISK is what the host "
+                        "evicts to",
+                        option);
     for (uint32_t i = 0; pool->group_count == 1 && i < pool->slot_count && status == 0; i++)
         status = add_slot(memories, pool, i, capacity);
     for (uint32_t g = 0; g < pool->group_count && status == 0; g++)
@@ -69,6 +74,34 @@ bool tni_memories_has(const struct tni_memories *memories, const struct tni_pool
     return false;
 }
 
+static bool is_word(const struct tni_word *word, const char *name)
+{
+    return strlen(name) == (size_t)word->name_len &&
+           memcmp(name, word->name, (size_t)word->name_len) == 0;
+}
+
+/* The host has an end, and there is a disk for what it evicts. */
+static int read_host(struct tni_memories *memories, const struct tni_word *word)
+{
+    uint64_t amount = 0;
+    int status = tni_word_amount(word, &amount);
+    if (status == 0 && memories->all[TNI_HOST].capacity != UINT64_MAX)
+        status = tni_fail_plain(TN_ERR_INVALID, "memories names HOST twice");
+    if (status == 0)
+        memories->all[TNI_HOST].capacity = amount / TNI_UNIT;
+    return status;
+}
+
+/* Whether the host has an end: the disk is a memory before those of cards. */
+static bool names_host(const char *text)
+{
+    struct tni_word word;
+    while (text != NULL && tni_word_next(&text, &word) > 0)
+        if (is_word(&word, "HOST"))
+            return true;
+    return false;
+}
+
 static int read_capacities(struct tni_memories *memories, struct tni_pools *pools,
                            const char *text)
 {
@@ -77,6 +110,11 @@ static int read_capacities(struct tni_memories *memories, struct tni_pools *pool
     while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
         uint32_t at = tni_pools_find(pools, word.name, (size_t)word.name_len);
         uint64_t amount = 0;
+        if (is_word(&word, "HOST")) {
+            if ((status = read_host(memories, &word)) != 0)
+                return status;
+            continue;
+        }
         if (at == UINT32_MAX || !pools->pools[at].has_slots)
             return tni_fail(TN_ERR_INVALID, "memories names %.*s, which has no slots",
                             word.name_len, word.name);
@@ -94,18 +132,20 @@ static int read_capacities(struct tni_memories *memories, struct tni_pools *pool
 
 static int read_links(struct tni_memories *memories, const char *text)
 {
-    static const char *const names[TNI_LINKS] = {
-        [TNI_LINK_HOST] = "HOST", [TNI_LINK_PEER] = "PEER", [TNI_LINK_FAR] = "FAR"};
+    static const char *const names[TNI_LINKS] = {[TNI_LINK_HOST] = "HOST",
+                                                 [TNI_LINK_PEER] = "PEER",
+                                                 [TNI_LINK_FAR] = "FAR",
+                                                 [TNI_LINK_DISK] = "DISK"};
     struct tni_word word;
     int status = 0;
     while (text != NULL && (status = tni_word_next(&text, &word)) > 0) {
         uint32_t link = 0;
         uint64_t amount = 0;
-        while (link < TNI_LINKS && (strlen(names[link]) != (size_t)word.name_len ||
-                                    memcmp(names[link], word.name, (size_t)word.name_len) != 0))
+        while (link < TNI_LINKS && !is_word(&word, names[link]))
             link++;
         if (link == TNI_LINKS)
-            return tni_fail(TN_ERR_INVALID, "links names %.*s: there are HOST, PEER and FAR",
+            return tni_fail(TN_ERR_INVALID,
+                            "links names %.*s: there are HOST, PEER, FAR and DISK",
                             word.name_len, word.name);
         if ((status = tni_word_amount(&word, &amount)) != 0)
             return status;
@@ -122,6 +162,8 @@ static int read_links(struct tni_memories *memories, const char *text)
 uint32_t tni_link_between(const struct tni_memories *memories, uint32_t from, uint32_t to)
 {
     const struct tni_memory *a = &memories->all[from], *b = &memories->all[to];
+    if (memories->has_disk && (from == TNI_DISK || to == TNI_DISK))
+        return TNI_LINK_DISK;
     if (from == TNI_HOST || to == TNI_HOST)
         return TNI_LINK_HOST;
     bool is_far = (a->pool == b->pool && a->parent != b->parent) ||
@@ -136,9 +178,12 @@ int tni_memories_init(struct tni_memories *memories, struct tni_pools *pools,
     if (memories->all == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory for a scheduler");
     for (uint32_t i = 0; i < TNI_LINKS; i++)
-        memories->ns_per_byte[i] = 0.1; /* 10 GB/s, until it is known */
-    struct tni_memory *host;
-    int status = add_memory(memories, NULL, 0, UINT64_MAX, &host);
+        memories->ns_per_byte[i] = i == TNI_LINK_DISK ? 1 : 0.1; /* 1 and 10 GB/s at first */
+    struct tni_memory *memory;
+    int status = add_memory(memories, NULL, 0, UINT64_MAX, &memory);
+    memories->has_disk = names_host(capacities);
+    if (status == 0 && memories->has_disk)
+        status = add_memory(memories, NULL, 0, UINT64_MAX, &memory);
     if (status == 0)
         status = read_capacities(memories, pools, capacities);
     if (status == 0)

@@ -204,7 +204,11 @@ struct tni_running {
     const struct tni_access *accesses; /* of the only task, to data; NULL: none */
     struct tni_copy *moves;            /* what is to be moved before it runs */
     uint64_t move_ns;                  /* how long that is expected to take */
-    uint64_t held_bytes; /* evicted beyond its need: others get them once that was moved */
+    /*
+     * Of its memory, and of the host: the most that its moves take meanwhile, beyond what they
+     * leave taken. Others get it once all was moved.
+     */
+    uint64_t held_bytes, held_host_bytes;
     const struct tni_data *lacking; /* what it reads and no task has written; or NULL */
     uint8_t memory;                 /* where it has its data */
     bool has_run, has_failed;       /* has_run: its function was called */

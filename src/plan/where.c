@@ -81,7 +81,7 @@ uint64_t tni_where_least_ns(const struct tni_plan *plan, const struct tni_reques
     const struct tni_pool *pool = tni_memories_pool(&plan->memories, &plan->pools, request);
     uint64_t least = UINT64_MAX;
     for (uint32_t m = 0; m < plan->memories.count; m++)
-        if (plan->memories.all[m].pool == pool)
+        if (tni_memory_is_of(&plan->memories, m, pool))
             least = TNI_MIN(least, tni_data_cost_ns(plan, accesses, m));
     return least;
 }

@@ -5,6 +5,7 @@
 
 #include "device/device.h"
 #include "os/os.h"
+#include "sched/disk.h"
 #include "sched/sched.h"
 #include "show/show.h"
 
@@ -76,6 +77,11 @@ struct tni_tensors {
     bool is_read_only;            /* no task may write the data */
     bool owns_host;               /* the scheduler made the tensor on the host */
     _Atomic uint32_t host_copies; /* from and to that tensor */
+    struct tni_disk *disk;        /* borrowed; NULL: there is none */
+    bool is_on_disk;
+    uint64_t disk_first; /* its range, while it is on the disk */
+    tn_tensor *example;  /* owned; has the attributes of what was written to the disk; or NULL
+                          */
     uint32_t count;
     tn_tensor *at[]; /* [count]; owned; by memory; NULL: no room. Who moves a copy writes it */
 };
@@ -107,7 +113,8 @@ struct tn_sched {
     struct tn_data *data;
     tni_os_cond data_changed; /* broadcast when data was moved, or tasks that name it ended, */
     uint32_t data_waits;      /* if so many threads wait for it */
-    tn_device *devices; /* owned; [TNI_MEMORIES]; the type 0: none. NULL: no card has one */
+    tn_device *devices;    /* owned; [TNI_MEMORIES]; the type 0: none. NULL: no card has one */
+    struct tni_disk *disk; /* owned; NULL: there is none */
     uint64_t added_count, ended_count; /* tasks */
     struct tni_shown *shown;           /* owned; NULL: no domain shows the scheduler */
     /* threads */

@@ -13,7 +13,10 @@ static struct tn_data *data_of(const struct tni_data *its) { return its->owner; 
 
 tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory)
 {
-    const struct tni_memory *its = &sched->plan.memories.all[memory];
+    const struct tni_memories *memories = &sched->plan.memories;
+    const struct tni_memory *its = &memories->all[memory];
+    if (memories->has_disk && memory == TNI_DISK)
+        return (tn_memory){.resource = TN_MEMORY_DISK};
     return its->pool == NULL ? (tn_memory){0}
                              : (tn_memory){.resource = its->pool->name,
                                            .slot = its->pool->slots[its->first].id};
@@ -224,12 +227,15 @@ int tni_moves_run(struct tn_sched *sched, struct tni_running *running)
 
 /* ---- what memories have ------------------------------------------------------------------ */
 
-static bool is_named(const struct tni_memory *its, const tn_memory *memory)
+static bool is_named(const struct tni_memories *memories, uint32_t at, const tn_memory *memory)
 {
+    const struct tni_memory *its = &memories->all[at];
     const struct tni_pool *pool = its->pool;
-    if (pool == NULL || memory->resource == NULL)
-        return pool == NULL && memory->resource == NULL;
-    if (strcmp(pool->name, memory->resource) != 0)
+    if (pool == NULL)
+        return at == TNI_HOST
+                   ? memory->resource == NULL
+                   : memory->resource != NULL && strcmp(memory->resource, TN_MEMORY_DISK) == 0;
+    if (memory->resource == NULL || strcmp(pool->name, memory->resource) != 0)
         return false;
     for (uint32_t i = its->first; i < its->first + its->count; i++)
         if (pool->slots[i].id == memory->slot)
@@ -242,7 +248,7 @@ static int find_memory(const struct tn_sched *sched, const tn_memory *memory,
 {
     const struct tni_memories *memories = &sched->plan.memories;
     for (uint32_t m = 0; m < memories->count; m++)
-        if (is_named(&memories->all[m], memory)) {
+        if (is_named(memories, m, memory)) {
             *ret_memory = m;
             return 0;
         }
@@ -264,7 +270,7 @@ int tn_memory_get_info(tn_sched *sched, const tn_memory *memory, tn_memory_info 
     tni_sched_lock(sched);
     const struct tni_memory *its = &sched->plan.memories.all[at];
     info.capacity = its->capacity;
-    info.used = its->used;
+    info.used = its->used + its->kept;
     info.idle = its->idle;
     info.evictions = its->evictions;
     info.arrived = its->arrivals_bytes;

@@ -36,7 +36,8 @@ int tn_data_fetch(tn_data *data, tn_deadline deadline)
     struct tni_running running = {.memory = TNI_HOST, .accesses = accesses};
     tni_sched_lock(sched);
     sched->data_waits++;
-    while (status == 0 && !tni_data_can_begin(&sched->plan, accesses, TNI_HOST)) {
+    while (status == 0 && !(tni_data_keep(&sched->plan, data->its) &&
+                            tni_data_can_begin(&sched->plan, accesses, TNI_HOST))) {
         if (tni_os_now_ns() >= deadline.ns)
             status = tni_fail(TN_ERR_TIMED_OUT, "a task writes '%.64s', or a thread moves it",
                               data->name);

@@ -16,8 +16,8 @@ static void fill_memories(const struct tni_memories *memories, tn_sched_info *re
         const struct tni_memory *its = &memories->all[m];
         ret->moved_bytes += its->arrivals_bytes;
         ret->evicted_bytes += its->evicted_bytes;
-        ret->card_bytes += m == TNI_HOST ? 0 : its->used;
-        ret->card_capacity += m == TNI_HOST ? 0 : its->capacity;
+        ret->card_bytes += its->pool != NULL ? its->used : 0;
+        ret->card_capacity += its->pool != NULL ? its->capacity : 0;
     }
 }
 

@@ -51,6 +51,19 @@ static int begin_show(struct tn_sched *sched)
     return tni_show_begin(sched->options.domain, sched->options.name, &info, &sched->shown);
 }
 
+static int begin_disk(struct tn_sched *sched)
+{
+    if (tni_sched_is_virtual(sched))
+        return tni_fail_plain(TN_ERR_INVALID,
+                              "tn_sched_options.spill is set with TN_SCHED_VIRTUAL: nothing is "
+                              "copied in virtual time");
+    if (!sched->plan.memories.has_disk)
+        return tni_fail_plain(TN_ERR_INVALID,
+                              "tn_sched_options.spill is set, and memories does not say how "
+                              "many bytes the HOST has, so it would never be full");
+    return tni_disk_create(sched->options.spill, &sched->disk);
+}
+
 static int init_sched(struct tn_sched *sched)
 {
     const struct tni_plan_options plan = {.resources = sched->options.resources,
@@ -65,6 +78,8 @@ static int init_sched(struct tn_sched *sched)
     if (status != 0)
         return status;
     status = tni_devices_begin(sched);
+    if (status == 0 && sched->options.spill != NULL)
+        status = begin_disk(sched);
     if (status == 0 && (sched->options.flags & TN_SCHED_TRACE) != 0)
         status = tni_trace_create(&sched->trace);
     if (status == 0 && sched->options.domain != NULL)
@@ -79,6 +94,7 @@ static int init_sched(struct tn_sched *sched)
             tni_os_cond_fini(&sched->data_changed);
         tni_show_end(sched->shown, true);
         tni_trace_free(sched->trace, true);
+        tni_disk_free(sched->disk, true);
         tni_devices_end(sched);
         tni_plan_fini(&sched->plan);
         return status;
@@ -88,6 +104,7 @@ static int init_sched(struct tn_sched *sched)
     sched->thread_most = (uint32_t)TNI_MIN(most, UINT32_MAX);
     sched->options.resources = sched->options.name = NULL;
     sched->options.memories = sched->options.links = sched->options.devices = NULL;
+    sched->options.spill = NULL;
     return 0;
 }
 
@@ -131,6 +148,7 @@ tn_sched *tn_sched_close(tn_sched *sched)
     free(sched->events);
     tni_trace_free(sched->trace, sched->pid == tni_os_pid());
     tni_show_end(sched->shown, sched->pid == tni_os_pid());
+    tni_disk_free(sched->disk, sched->pid == tni_os_pid());
     tni_devices_end(sched);
     tni_plan_fini(&sched->plan);
     free(sched);

@@ -1,225 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the data of tasks. A card is memory of this process that the test counts. */
-#include <stdatomic.h>
+/* Tests of the data of tasks. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "os/os.h"
-#include "sched_threads_test.h"
-
-enum { CARDS = 3, HOST = CARDS, MEMORIES = CARDS + 1, BYTES = 1000, MOST_DATA = 64 };
-
-/* Data of the program: a number, at the place of each copy. */
-struct item {
-    tn_data *data;
-    int64_t *at[MEMORIES];
-    _Atomic uint32_t copies, drops, rooms; /* calls; rooms: without a source */
-    _Atomic int fails;                     /* the next copy returns this */
-    _Atomic int64_t seen;
-};
-
-static struct item items[MOST_DATA];
-static _Atomic int64_t held[MEMORIES]; /* bytes */
-static int64_t most[MEMORIES];
-static uint64_t item_bytes, used_at_failure;
-static tn_sched *sched;
-static tn_graph *graph;
-
-static uint32_t place_of(const tn_memory *memory)
-{
-    return memory->resource == NULL ? HOST : memory->slot / 2;
-}
-
-static tn_memory_info info_of(const char *resource, uint32_t slot)
-{
-    tn_memory_info info = {.struct_size = sizeof info};
-    const tn_memory memory = {.resource = resource, .slot = slot};
-    TN_CHECK_OK(tn_memory_get_info(sched, &memory, &info));
-    return info;
-}
-
-static int copy(void *context, const tn_memory *from, const tn_memory *to)
-{
-    struct item *item = context;
-    uint32_t at = place_of(to);
-    int status = atomic_exchange(&item->fails, 0);
-    if (status < 0)
-        used_at_failure = info_of("GPU", 0).used;
-    if (status != 0)
-        return status > 0 ? status : tni_fail(status, "the card is gone");
-    if (item->at[at] == NULL) {
-        int64_t now = atomic_fetch_add(&held[at], BYTES) + BYTES;
-        TN_CHECK(at == HOST || now <= most[at]);
-        item->at[at] = malloc(sizeof(int64_t));
-        TN_CHECK(item->at[at] != NULL);
-    }
-    if (from == NULL) {
-        item->rooms++;
-        return 0;
-    }
-    item->copies++;
-    TN_CHECK(item->at[place_of(from)] != NULL);
-    *item->at[at] = *item->at[place_of(from)];
-    return 0;
-}
-
-static void drop(void *context, const tn_memory *memory)
-{
-    struct item *item = context;
-    uint32_t at = place_of(memory);
-    TN_CHECK(item->at[at] != NULL);
-    *item->at[at] = -2;
-    free(item->at[at]);
-    item->at[at] = NULL;
-    held[at] -= BYTES;
-    item->drops++;
-}
-
-static void open_with(const char *resources, const char *memories, uint32_t flags)
-{
-    memset(items, 0, sizeof items);
-    memset(held, 0, sizeof held);
-    item_bytes = BYTES;
-    for (uint32_t i = 0; i < CARDS; i++)
-        most[i] = INT64_C(3) * BYTES;
-    TN_CHECK_OK(tn_sched_create(
-        TN_OPTIONS(tn_sched_options, .resources = resources, .memories = memories,
-                   .links = "HOST=1000000000 PEER=2000000000", .flags = flags),
-        &sched));
-    graph = open_graph(sched);
-}
-
-static void open_cards(void) { open_with("CPU=4 GPU=((0,1),(2,3),(4,5))", "GPU=3000", 0); }
-
-static int create(struct item *item, uint32_t flags, tn_data **ret_data)
-{
-    return tn_data_create(sched,
-                          TN_OPTIONS(tn_data_options, .name = "item", .bytes = item_bytes,
-                                     .flags = flags, .copy = copy, .drop = drop,
-                                     .context = item),
-                          ret_data);
-}
-
-static struct item *make(uint32_t at, int64_t number)
-{
-    struct item *item = &items[at];
-    item->at[HOST] = malloc(sizeof(int64_t));
-    *item->at[HOST] = number;
-    TN_CHECK_OK(create(item, TN_DATA_ON_HOST, &item->data));
-    return item;
-}
-
-static struct item *make_empty(uint32_t at)
-{
-    TN_CHECK_OK(create(&items[at], 0, &items[at].data));
-    return &items[at];
-}
-
-static void close_all(void)
-{
-    sched = tn_sched_close(sched);
-    for (uint32_t m = 0; m < MEMORIES; m++)
-        assert_int_equal(held[m], 0);
-    for (uint32_t i = 0; i < MOST_DATA; i++)
-        free(items[i].at[HOST]);
-}
-
-/* What a task does with its data. */
-struct deed {
-    struct item *items[4];
-    uint32_t modes[4], count;
-    int status;
-    uint32_t failures; /* runs that return TN_TASK_OOM */
-    uint32_t retries;  /* runs that return TN_TASK_RETRY */
-    _Atomic uint32_t runs;
-    tn_memory memory;
-    int64_t add;
-    struct tnt_signal *gate;
-    bool is_done; /* the last run wrote all that it writes */
-    int statuses[4];
-    uint32_t order; /* of its last run, among all */
-};
-
-static _Atomic uint32_t run_count;
-
-static int act(const tn_task_call *call)
-{
-    struct deed *deed = call->context;
-    uint32_t run = deed->runs++;
-    TN_CHECK(call->memory != NULL);
-    deed->memory = *call->memory;
-    deed->order = run_count++;
-    if (deed->gate != NULL)
-        tnt_await(deed->gate);
-    if (run < deed->failures)
-        return TN_TASK_OOM;
-    if (run < deed->retries)
-        return TN_TASK_RETRY;
-    for (uint32_t i = 0; i < deed->count; i++) {
-        struct item *item = deed->items[i];
-        int64_t *at = item->at[place_of(call->memory)];
-        TN_CHECK(at != NULL);
-        if ((deed->modes[i] & TN_READ) != 0)
-            item->seen = *at;
-        if ((deed->modes[i] & TN_WRITE) != 0)
-            *at = ((deed->modes[i] & TN_READ) != 0 ? *at : 0) + deed->add;
-    }
-    deed->is_done = true;
-    return deed->status;
-}
-
-static int add_deed(tn_kind *kind, struct deed *deed, const uint64_t *input, uint64_t *ret)
-{
-    const tn_task task = {.kind = kind, .context = deed};
-    tn_access accesses[4] = {{0}};
-    uint64_t ends = input != NULL, access_ends = deed->count;
-    for (uint32_t i = 0; i < deed->count; i++)
-        accesses[i] = (tn_access){.data = deed->items[i]->data, .mode = deed->modes[i]};
-    return tn_graph_add(graph,
-                        TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
-                                   .input_ends = &ends, .inputs = input,
-                                   .access_ends = &access_ends, .accesses = accesses),
-                        ret);
-}
-
-static uint64_t add(tn_kind *kind, struct deed *deed, const uint64_t *input)
-{
-    uint64_t task = 0;
-    TN_CHECK_OK(add_deed(kind, deed, input, &task));
-    return task;
-}
-
-static struct deed reads(struct item *item)
-{
-    return (struct deed){.items = {item}, .modes = {TN_READ}, .count = 1};
-}
-static struct deed writes(struct item *item, int64_t number)
-{
-    return (struct deed){.items = {item}, .modes = {TN_WRITE}, .count = 1, .add = number};
-}
-static struct deed updates(struct item *item, int64_t add)
-{
-    return (struct deed){
-        .items = {item}, .modes = {TN_READ | TN_WRITE}, .count = 1, .add = add};
-}
-
-static int wait_for_all(void) { return tn_graph_wait(graph, tnt_deadline(30000)); }
-
-/* Wait until all tasks have ended, and given back what they had. */
-static void await_all(void)
-{
-    tn_sched_info info = {.struct_size = sizeof info};
-    TN_CHECK_OK(wait_for_all());
-    do
-        TN_CHECK_OK(tn_sched_get_info(sched, &info));
-    while (info.running > 0);
-}
-
-static void expect_detail(const char *part)
-{
-    if (strstr(tn_error_detail(), part) == NULL)
-        fail_msg("'%s' does not say '%s'", tn_error_detail(), part);
-}
+#include "sched_items_test.h"
 
 TN_TEST(what_a_task_reads_is_on_its_card_and_is_brought_there_once)
 {
@@ -294,7 +78,7 @@ TN_TEST(what_is_written_anew_is_not_copied_before)
 
 TN_TEST(a_full_memory_evicts_what_was_used_longest_ago)
 {
-    struct deed deeds[8];
+    struct deed deeds[7];
     open_with("CPU=4 GPU=((0,1))", "GPU=3000", 0);
     tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
     /* 0, 1, 2 fill the memory; 0 is used again; 3 takes the room of 1, 4 that of 2. */
@@ -303,18 +87,38 @@ TN_TEST(a_full_memory_evicts_what_was_used_longest_ago)
     for (uint32_t i = 0; i < 5; i++)
         make(i, i);
     for (uint32_t i = 0; i < 7; i++) {
-        deeds[i] = i == 1 ? updates(&items[1], 50) : reads(&items[order[i]]);
+        deeds[i] = updates(&items[order[i]], 50);
         task = add(card, &deeds[i], i > 0 ? &task : NULL);
     }
     TN_CHECK_OK(wait_for_all());
     assert_int_equal(items[0].copies, 1);
     assert_int_equal(items[0].drops, 0);
-    assert_int_equal(items[1].drops, 1);
-    assert_int_equal(items[2].drops, 1);
-    assert_int_equal(*items[1].at[HOST], 51); /* it was written back before */
-    assert_int_equal(items[2].copies, 1);     /* the host had it */
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_int_equal(items[i].drops, 1);
+        assert_int_equal(*items[i].at[HOST], i + 50); /* it was written back before */
+    }
     assert_int_equal(info_of("GPU", 0).evictions, 2);
     assert_int_equal(info_of("GPU", 0).used, 3000);
+    close_all();
+}
+
+TN_TEST(what_another_memory_has_leaves_before_what_only_the_card_has)
+{
+    struct deed deeds[4] = {updates(&items[0], 50), reads(&items[1]), reads(&items[2]),
+                            reads(&items[3])};
+    open_with("CPU=4 GPU=((0,1))", "GPU=3000", 0);
+    tn_kind *card = add_kind(sched, act, "CPU=0 GPU=1");
+    uint64_t task = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        make(i, i);
+    for (uint32_t i = 0; i < 4; i++)
+        task = add(card, &deeds[i], i > 0 ? &task : NULL);
+    TN_CHECK_OK(wait_for_all());
+    static const uint32_t drops[] = {0, 1, 0, 0}; /* 0 is older than 1 */
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(items[i].drops, drops[i]);
+        assert_int_equal(items[i].copies, 1); /* nothing was written back */
+    }
     close_all();
 }
 
@@ -338,106 +142,6 @@ TN_TEST(temporary_data_is_not_written_back_once_no_task_names_it)
     assert_int_equal(items[1].seen, 1);
     assert_int_equal(tn_data_fetch(items[0].data, TN_NOW), TN_ERR_INVALID);
     TN_CHECK_OK(tn_data_fetch(items[1].data, TN_NOW));
-    close_all();
-}
-
-/* Each memory has room for three; nothing is lost, and no memory ever has more. */
-TN_TEST_WITHIN(tasks_at_random_lose_no_write_and_fill_no_memory_too_much, 120)
-{
-    enum { DATA = 20, TASKS = 4000 };
-    static struct deed deeds[TASKS];
-    static const char *const requests[] = {"CPU=0 GPU=1", "CPU=0 GPU=2", "CPU=1",
-                                           "CPU=0 GPU=0.5", "CPU=1 GPU=1"};
-    tn_kind *kinds[5];
-    int64_t sum[DATA];
-    open_cards();
-    for (uint32_t i = 0; i < 5; i++)
-        kinds[i] = add_kind(sched, act, requests[i]);
-    for (uint32_t i = 0; i < DATA; i++) {
-        make(i, i);
-        sum[i] = i;
-    }
-    for (uint32_t i = 0; i < TASKS; i++) {
-        struct deed *deed = &deeds[i];
-        *deed = (struct deed){.count = 1 + (uint32_t)tnt_random_below(3), .add = i};
-        uint32_t at = (uint32_t)tnt_random_below(DATA);
-        for (uint32_t j = 0; j < deed->count; j++, at = (at + 7) % DATA) {
-            deed->items[j] = &items[at];
-            deed->modes[j] = tnt_random_below(3) == 0 ? TN_READ | TN_WRITE : TN_READ;
-            sum[at] += (deed->modes[j] & TN_WRITE) != 0 ? i : 0;
-        }
-        add(kinds[tnt_random_below(5)], deed, NULL);
-    }
-    await_all();
-    for (uint32_t i = 0; i < DATA; i++) {
-        TN_CHECK_OK(tn_data_fetch(items[i].data, TN_NOW));
-        assert_int_equal(*items[i].at[HOST], sum[i]);
-    }
-    for (uint32_t slot = 0; slot < 6; slot += 2)
-        assert_int_equal(info_of("GPU", slot).idle, info_of("GPU", slot).used);
-    close_all();
-}
-
-static _Atomic bool is_over;
-static void fetch_all(void *unused)
-{
-    (void)unused;
-    for (uint32_t i = 0; !is_over; i = (i + 1) % 20) {
-        int status = tn_data_fetch(items[i].data, TN_NOW);
-        TN_CHECK(status == 0 || status == TN_ERR_TIMED_OUT || status == TN_ERR_NO_MEMORY);
-    }
-}
-
-/* As before; and copies fail, tasks are cancelled, and another thread fetches data. */
-TN_TEST_WITHIN(no_write_is_lost_if_memory_runs_out_or_tasks_are_cancelled, 120)
-{
-    enum { DATA = 20, TASKS = 150, ROUNDS = 30 };
-    static struct deed deeds[TASKS];
-    static const char *const requests[] = {"CPU=0 GPU=1", "CPU=0 GPU=2", "CPU=1"};
-    tn_kind *kinds[3];
-    int64_t sum[DATA] = {0};
-    tni_os_thread thread;
-    open_cards();
-    is_over = false;
-    for (uint32_t i = 0; i < 3; i++)
-        kinds[i] = add_kind(sched, act, requests[i]);
-    for (uint32_t i = 0; i < DATA; i++)
-        make(i, 0);
-    TN_CHECK_OK(tni_os_thread_start("fetcher", fetch_all, NULL, &thread));
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        memset(deeds, 0, sizeof deeds);
-        for (uint32_t i = 0; i < TASKS; i++) {
-            struct deed *deed = &deeds[i];
-            deed->add = i;
-            deed->count = 1 + (uint32_t)tnt_random_below(3);
-            uint32_t at = (uint32_t)tnt_random_below(DATA);
-            for (uint32_t j = 0; j < deed->count; j++, at = (at + 7) % DATA) {
-                deed->items[j] = &items[at];
-                deed->modes[j] = tnt_random_below(3) == 0 ? TN_READ | TN_WRITE : TN_READ;
-                if (tnt_random_below(10) == 0)
-                    items[at].fails = TN_TASK_OOM;
-            }
-            add(kinds[tnt_random_below(3)], deed, NULL);
-        }
-        if (tnt_random_below(3) == 0)
-            tn_graph_cancel(graph);
-        (void)!wait_for_all();
-        graph = tn_graph_close(graph);
-        graph = open_graph(sched);
-        for (uint32_t i = 0; i < TASKS; i++)
-            for (uint32_t j = 0; j < deeds[i].count; j++)
-                if (deeds[i].is_done && (deeds[i].modes[j] & TN_WRITE) != 0)
-                    sum[deeds[i].items[j] - items] += deeds[i].add;
-    }
-    is_over = true;
-    tni_os_thread_join(&thread);
-    for (uint32_t i = 0; i < DATA; i++) {
-        items[i].fails = 0;
-        TN_CHECK_OK(tn_data_fetch(items[i].data, tnt_deadline(10000)));
-        assert_int_equal(*items[i].at[HOST], sum[i]);
-    }
-    for (uint32_t slot = 0; slot < 6; slot += 2)
-        assert_int_equal(info_of("GPU", slot).idle, info_of("GPU", slot).used);
     close_all();
 }
 
@@ -773,13 +477,17 @@ TN_TEST(a_wrong_option_of_data_or_memories_is_named)
                  {"CPU=5", NULL, "memories names CPU, which has no slots"},
                  {"GPU=5 GPU=6", NULL, "memories names GPU twice"},
                  {"GPU=x", NULL, "an amount is a number"},
+                 {"HOST=x", NULL, "an amount is a number"},
+                 {"HOST=1 HOST=2", NULL, "memories names HOST twice"},
+                 {"HOST=1 DISK=2", NULL, "so DISK is what the host evicts to"},
                  {"MIX=5", NULL, "slot 9 lies beside groups"},
-                 {NULL, "NVLINK=5", "links names NVLINK: there are HOST, PEER and FAR"},
+                 {NULL, "NVLINK=5", "links names NVLINK: there are HOST, PEER, FAR and DISK"},
                  {NULL, "HOST=0", "HOST=0: a link carries more than 0 bytes"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         tn_sched *none = NULL;
         assert_int_equal(
-            tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "GPU=(0,1) MIX=((7,8),9)",
+            tn_sched_create(TN_OPTIONS(tn_sched_options,
+                                       .resources = "GPU=(0,1) MIX=((7,8),9) DISK=(3)",
                                        .memories = wrong[i].memories, .links = wrong[i].links),
                             &none),
             TN_ERR_INVALID);
