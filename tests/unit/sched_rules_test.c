@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rules of the scheduler, as properties of random graphs in virtual time, and one test for
+ * each rule that decides between tasks, slots or variants. A model beside the scheduler says
+ * what is free at each moment, from the trace alone.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/harness.h"
+#include "sched_test.h"
+
+#define MS UINT64_C(1000000)
+
+enum { MOST_TASKS = 400, SLOTS = 8, KINDS = 9, WHOLE = 10000 };
+
+/* A task, as it was added and as it ran. Amounts are in 1/10000. */
+static struct ran {
+    uint32_t cpu, memory, gpu; /* of each slot, if gpu is less than one */
+    uint32_t slots[SLOTS], slot_count;
+    uint64_t ready_ns, began_ns, ended_ns;
+    bool has_run;
+} ran[MOST_TASKS];
+
+static void remember(const tn_task_event *event, void *context)
+{
+    struct ran *its = &ran[event->task];
+    const char *at = strchr(event->slots, '=');
+    (void)context;
+    assert_false(its->has_run);
+    its->has_run = true;
+    its->began_ns = event->began_ns;
+    its->ended_ns = event->ended_ns;
+    for (char *end; at != NULL && *at != '\0'; at = *end != '\0' ? end : NULL) {
+        assert_true(its->slot_count < SLOTS);
+        its->slots[its->slot_count++] = (uint32_t)strtoul(at + 1, &end, 10);
+    }
+}
+
+static tn_sched *open_sched(tn_sched_options options)
+{
+    tn_sched *sched;
+    memset(ran, 0, sizeof ran);
+    options.struct_size = sizeof options;
+    options.flags = TN_SCHED_VIRTUAL;
+    options.trace = remember;
+    TN_CHECK_OK(tn_sched_create(&options, &sched));
+    return sched;
+}
+
+static tn_graph *open_graph(tn_sched *sched)
+{
+    tn_graph *graph;
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    return graph;
+}
+
+static tn_kind *add_kind(tn_sched *sched, const char *request, const char *affinity)
+{
+    tn_kind *kind;
+    const tn_variant variant = {.request = request};
+    TN_CHECK_OK(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .variants = &variant,
+                                          .variant_count = 1, .affinity = affinity),
+                               &kind));
+    return kind;
+}
+
+static uint64_t run(tn_sched *sched, tn_graph *graph)
+{
+    tn_sched_info info = {.struct_size = sizeof info};
+    TN_CHECK_OK(tn_graph_run(graph, TN_FOREVER));
+    TN_CHECK_OK(tn_sched_get_info(sched, &info));
+    return info.now_ns;
+}
+
+/* ---- random graphs beside a model -------------------------------------------------------- */
+
+#define MACHINE "CPU=6 GPU=(((0,1),(2,3)),((4,5,6),(7))) MEM=4"
+
+static const struct {
+    const char *text;
+    uint32_t cpu, memory, gpu;
+} requests[KINDS] = {{"CPU=1", 1 * WHOLE, 0, 0},
+                     {"CPU=3", 3 * WHOLE, 0, 0},
+                     {"CPU=0 GPU=1", 0, 0, 1 * WHOLE},
+                     {"CPU=0 GPU=2", 0, 0, 2 * WHOLE},
+                     {"CPU=0 GPU=3", 0, 0, 3 * WHOLE},
+                     {"CPU=0 GPU=5", 0, 0, 5 * WHOLE},
+                     {"CPU=1 GPU=0.5", 1 * WHOLE, 0, WHOLE / 2},
+                     {"CPU=0.25 MEM=2.5", WHOLE / 4, 25000, 0},
+                     {"CPU=2 MEM=1 GPU=1", 2 * WHOLE, 1 * WHOLE, 1 * WHOLE}};
+
+/* The innermost groups of MACHINE that have as many slots as a task requests. */
+static const struct range {
+    uint32_t slots, first, count;
+} ranges[] = {{2, 0, 2}, {2, 2, 2}, {2, 4, 3}, {3, 0, 4}, {3, 4, 3}, {5, 0, 8}};
+
+static bool is_within(const struct range *range, uint32_t slot)
+{
+    return slot - range->first < range->count; /* the difference is unsigned */
+}
+
+struct free {
+    int64_t cpu, memory, slots[SLOTS];
+};
+
+/* What is free at a moment, after all that happens at it. */
+static struct free free_at(uint64_t ns, uint32_t tasks)
+{
+    struct free free = {.cpu = 6 * WHOLE, .memory = 4 * WHOLE};
+    for (int i = 0; i < SLOTS; i++)
+        free.slots[i] = WHOLE;
+    for (uint32_t i = 0; i < tasks; i++) {
+        if (ran[i].began_ns > ns || ran[i].ended_ns <= ns)
+            continue;
+        free.cpu -= ran[i].cpu;
+        free.memory -= ran[i].memory;
+        for (uint32_t j = 0; j < ran[i].slot_count; j++)
+            free.slots[ran[i].slots[j]] -= ran[i].gpu < WHOLE ? ran[i].gpu : WHOLE;
+    }
+    return free;
+}
+
+static bool can_begin(const struct free *free, const struct ran *task)
+{
+    uint32_t n = task->gpu / WHOLE;
+    bool has_slots = task->gpu == 0;
+    for (uint32_t i = 0; i < SLOTS && n <= 1; i++)
+        has_slots |= free->slots[i] >= (int64_t)task->gpu;
+    for (size_t r = 0; r < TNI_COUNT(ranges) && n > 1; r++) {
+        uint32_t whole = 0;
+        for (uint32_t i = 0; i < SLOTS; i++)
+            whole += is_within(&ranges[r], i) && free->slots[i] == WHOLE;
+        has_slots |= ranges[r].slots == n && whole >= n;
+    }
+    return has_slots && free->cpu >= (int64_t)task->cpu &&
+           free->memory >= (int64_t)task->memory;
+}
+
+static void check_slots(const struct ran *task)
+{
+    uint32_t n = task->gpu == 0 ? 0 : task->gpu < WHOLE ? 1 : task->gpu / WHOLE;
+    bool is_in_group = n <= 1;
+    assert_int_equal(task->slot_count, n);
+    for (uint32_t i = 1; i < n; i++)
+        assert_true(task->slots[i - 1] < task->slots[i]);
+    for (size_t r = 0; r < TNI_COUNT(ranges) && n > 1; r++)
+        is_in_group |= ranges[r].slots == n && is_within(&ranges[r], task->slots[0]) &&
+                       is_within(&ranges[r], task->slots[n - 1]);
+    assert_true(is_in_group);
+}
+
+static void run_random(uint32_t skips)
+{
+    static tn_task tasks[MOST_TASKS];
+    uint64_t ends[MOST_TASKS], inputs[MOST_TASKS * 2], count = 0;
+    tn_kind *kinds[KINDS];
+    tn_sched *sched = open_sched((tn_sched_options){.resources = MACHINE, .skips = skips});
+    tn_graph *graph = open_graph(sched);
+    for (int i = 0; i < KINDS; i++)
+        kinds[i] = add_kind(sched, requests[i].text, NULL);
+    for (uint64_t i = 0; i < MOST_TASKS; i++) {
+        uint64_t k = tnt_random_below(KINDS);
+        tasks[i] =
+            (tn_task){.kind = kinds[k],
+                      .run_ns = (tnt_random_below(4) == 0 ? 1 : 1 + tnt_random_below(30)) * MS,
+                      .priority = (int32_t)tnt_random_below(2)};
+        ran[i] = (struct ran){
+            .cpu = requests[k].cpu, .memory = requests[k].memory, .gpu = requests[k].gpu};
+        for (uint64_t j = tnt_random_below(3); i > 0 && j > 0; j--)
+            inputs[count++] = TN_TASK_OF_LIST(i - 1 - tnt_random_below(i < 30 ? i : 30));
+        ends[i] = count;
+    }
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = MOST_TASKS,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    (void)run(sched, graph);
+    for (uint64_t i = 0; i < MOST_TASKS; i++)
+        for (uint64_t j = i > 0 ? ends[i - 1] : 0; j < ends[i]; j++) {
+            uint64_t ended_ns = ran[inputs[j] & ~TN_TASK_OF_LIST(0)].ended_ns;
+            ran[i].ready_ns = TNI_MAX(ran[i].ready_ns, ended_ns);
+        }
+    tn_sched_close(sched);
+}
+
+TN_TEST(nothing_is_used_beyond_what_there_is)
+{
+    for (int round = 0; round < 20; round++) {
+        run_random(0);
+        for (uint32_t i = 0; i < MOST_TASKS; i++) {
+            struct free free = free_at(ran[i].began_ns, MOST_TASKS);
+            assert_true(ran[i].has_run && ran[i].began_ns >= ran[i].ready_ns);
+            assert_true(free.cpu >= 0 && free.memory >= 0);
+            for (int slot = 0; slot < SLOTS; slot++)
+                assert_true(free.slots[slot] >= 0);
+            check_slots(&ran[i]);
+        }
+    }
+}
+
+/* With so many skips nothing is ever reserved. */
+TN_TEST(without_reservations_no_task_waits_for_what_is_free)
+{
+    for (int round = 0; round < 10; round++) {
+        run_random(UINT32_MAX);
+        for (uint32_t i = 0; i < MOST_TASKS; i++) {
+            uint64_t ns = ran[i].ended_ns;
+            struct free free = free_at(ns, MOST_TASKS);
+            for (uint32_t j = 0; j < MOST_TASKS; j++)
+                assert_false(ran[j].ready_ns <= ns && ran[j].began_ns > ns &&
+                             can_begin(&free, &ran[j]));
+        }
+    }
+}
+
+/*
+ * Once `skips` later tasks have begun before a wide one, all that the wide one lacks is held
+ * until it begins: that takes no longer than the longest task that runs.
+ */
+static void check_bound(bool is_sum, uint32_t skips)
+{
+    enum { LONGEST_MS = 20 };
+    static tn_task tasks[MOST_TASKS];
+    bool is_wide[MOST_TASKS];
+    uint64_t previous_ns = 0;
+    tn_sched *sched = open_sched((tn_sched_options){
+        .resources = "CPU=4 GPU=((0,1),(2,3))", .order = TN_ORDER_DEPTH, .skips = skips});
+    tn_graph *graph = open_graph(sched);
+    tn_kind *narrow = add_kind(sched, is_sum ? "CPU=1" : "CPU=0 GPU=1", NULL);
+    tn_kind *wide = add_kind(sched, is_sum ? "CPU=4" : "CPU=0 GPU=4", NULL);
+    for (uint32_t i = 0; i < MOST_TASKS; i++) {
+        is_wide[i] = i > 8 && tnt_random_below(40) == 0;
+        tasks[i] = (tn_task){.kind = is_wide[i] ? wide : narrow,
+                             .run_ns = (1 + tnt_random_below(LONGEST_MS)) * MS};
+    }
+    TN_CHECK_OK(tn_graph_add(
+        graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = MOST_TASKS), NULL));
+    (void)run(sched, graph);
+    for (uint32_t i = 0; i < MOST_TASKS; i++) {
+        uint32_t overtaking = 0;
+        uint64_t before_ns = ran[i].began_ns - TNI_MIN(ran[i].began_ns, LONGEST_MS * MS);
+        for (uint32_t j = i + 1; j < MOST_TASKS && is_wide[i]; j++)
+            overtaking +=
+                !is_wide[j] && ran[j].began_ns >= previous_ns && ran[j].began_ns < before_ns;
+        assert_true(overtaking <= skips);
+        previous_ns = is_wide[i] ? ran[i].began_ns : previous_ns;
+    }
+    tn_sched_close(sched);
+}
+
+TN_TEST(no_wide_task_is_overtaken_without_end)
+{
+    for (uint32_t round = 0; round < 40; round++)
+        check_bound(round % 2 == 0, 1 + round / 4);
+}
+
+/* ---- which task -------------------------------------------------------------------------- */
+
+/*
+ * By depth, task 11 is the last for the CPU. Task 12 waits for it, and is all that the GPU has
+ * to do, unless it has `others` too.
+ */
+static uint64_t begin_of_feeder(uint32_t others)
+{
+    tn_sched *sched =
+        open_sched((tn_sched_options){.resources = "CPU=1 GPU=(0)", .order = TN_ORDER_DEPTH});
+    tn_graph *graph = open_graph(sched);
+    tn_kind *cpu = add_kind(sched, NULL, NULL), *gpu = add_kind(sched, "CPU=0 GPU=1", NULL);
+    tn_task tasks[13 + 8];
+    uint64_t ends[13 + 8], inputs[] = {TN_TASK_OF_LIST(11)};
+    for (uint32_t i = 0; i < 13 + others; i++) {
+        tasks[i] = (tn_task){.kind = i < 12 ? cpu : gpu, .run_ns = (i < 12 ? 10 : 1000) * MS};
+        ends[i] = i >= 12;
+    }
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 13 + others,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    (void)run(sched, graph);
+    tn_sched_close(sched);
+    return ran[11].began_ns;
+}
+
+TN_TEST(what_a_scarce_resource_waits_for_comes_first)
+{
+    assert_int_equal(begin_of_feeder(0), 0);
+    assert_int_equal(begin_of_feeder(8), 11 * 10 * MS); /* the GPU has enough to do */
+}
+
+/* ---- which slot -------------------------------------------------------------------------- */
+
+/*
+ * The slot of the input is busy for 30 ms when a task of 20 ms with affinity becomes ready.
+ * @return whether the task waited for it
+ */
+static bool waits_for_slot(double skew)
+{
+    tn_sched *sched =
+        open_sched((tn_sched_options){.resources = "CPU=1 GPU=((0,1),(2,3))", .skew = skew});
+    tn_graph *graph = open_graph(sched);
+    tn_kind *near = add_kind(sched, "CPU=0 GPU=1", "GPU");
+    uint64_t made = add_task(graph, (tn_task){.kind = near, .run_ns = MS}, NULL, 0);
+    (void)add_task(graph, (tn_task){.kind = near, .run_ns = 30 * MS}, &made, 1);
+    (void)add_task(graph, (tn_task){.kind = near, .run_ns = 20 * MS}, &made, 1);
+    (void)run(sched, graph);
+    tn_sched_close(sched);
+    assert_int_equal(ran[1].slots[0], ran[0].slots[0]);
+    bool waited = ran[2].began_ns == ran[1].ended_ns;
+    assert_true(waited || ran[2].began_ns == MS);
+    /* If not, it has the other slot of that card. */
+    assert_int_equal(ran[2].slots[0] / 2, ran[0].slots[0] / 2);
+    assert_int_equal(ran[2].slots[0] == ran[0].slots[0], waited);
+    return waited;
+}
+
+TN_TEST(the_skew_decides_how_long_a_task_waits_for_its_slot)
+{
+    assert_false(waits_for_slot(0)); /* which is 1 */
+    assert_false(waits_for_slot(1.4));
+    assert_true(waits_for_slot(1.6));
+}
+
+/* None waits: they fill the card of the input, then its half, then the other half. */
+TN_TEST(the_nearest_slot_is_taken_if_the_best_one_is_busy)
+{
+    tn_sched *sched =
+        open_sched((tn_sched_options){.resources = "CPU=1 GPU=(((0,1),(2,3)),((4,5),(6,7)))",
+                                      .order = TN_ORDER_DEPTH,
+                                      .skew = 0.001});
+    tn_graph *graph = open_graph(sched);
+    tn_kind *near = add_kind(sched, "CPU=0 GPU=1", "GPU");
+    uint64_t made = add_task(graph, (tn_task){.kind = near, .run_ns = MS}, NULL, 0);
+    for (int i = 0; i < 8; i++)
+        (void)add_task(graph, (tn_task){.kind = near, .run_ns = 100 * MS}, &made, 1);
+    (void)run(sched, graph);
+    tn_sched_close(sched);
+    assert_int_equal(ran[1].slots[0], ran[0].slots[0]);
+    assert_int_equal(ran[2].slots[0] / 2, ran[0].slots[0] / 2);
+    for (uint32_t i = 1; i <= 8; i++)
+        assert_int_equal(ran[i].slots[0] / 4 == ran[0].slots[0] / 4, i <= 4);
+}
+
+/* ---- which variant ----------------------------------------------------------------------- */
+
+TN_TEST(a_task_waits_for_the_better_variant_if_that_ends_sooner)
+{
+    static const uint64_t ends_ns[] = {30 * MS, 60 * MS};
+    for (uint64_t i = 0; i < 2; i++) { /* with more tasks the other variant is worth it */
+        tn_kind *kind;
+        tn_sched *sched = open_sched((tn_sched_options){.resources = "CPU=2 GPU=(0)"});
+        const tn_variant variants[] = {{.request = "CPU=0 GPU=1", .run_ns = 10 * MS},
+                                       {.request = "CPU=1", .run_ns = 50 * MS}};
+        TN_CHECK_OK(tn_kind_create(
+            sched, TN_OPTIONS(tn_kind_options, .variants = variants, .variant_count = 2),
+            &kind));
+        tn_graph *graph = open_graph(sched);
+        tn_task tasks[8];
+        for (int t = 0; t < 8; t++)
+            tasks[t] = (tn_task){.kind = kind};
+        TN_CHECK_OK(tn_graph_add(
+            graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = i == 0 ? 3 : 8), NULL));
+        assert_int_equal(run(sched, graph), ends_ns[i]);
+        tn_sched_close(sched);
+    }
+}
