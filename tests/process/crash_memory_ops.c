@@ -3,6 +3,7 @@
 #include "process/crash.h"
 
 #include "harness/tensor.h"
+#include "show/show.h"
 #include <string.h>
 
 enum { SMALL = 1000, MIDDLE = 64 << 10, LARGE = 3 << 20 };
@@ -222,6 +223,31 @@ static void free_above_watermark(struct crash_world *w)
         tn_tensor_unref(tensors[i]);
 }
 
+/* What a domain shows of a scheduler: a block that is made, written, and given back. */
+static void show(struct crash_world *w)
+{
+    tn_sched_info info = {.struct_size = sizeof info, .resource_count = 2, .tasks = 5};
+    struct tni_shown *shown;
+    TN_CHECK_OK(tni_show_begin(w->domain, "shown", &info, &shown));
+    for (; info.tasks > 3; info.tasks--)
+        tni_show_write(shown, &info);
+    tni_show_end(shown, true);
+}
+
+static int count_scheduler(const tn_scheduler_entry *scheduler, void *count)
+{
+    (void)scheduler;
+    ++*(uint32_t *)count;
+    return 0;
+}
+
+static void find_none_shown(struct crash_world *w)
+{
+    uint32_t count = 0;
+    TN_CHECK_OK(tn_inspect_schedulers(w->inspector, count_scheduler, &count));
+    assert_int_equal(count, 0);
+}
+
 const struct crash_op crash_memory_ops[] = {
     {.name = "empty_small_fresh", .run = empty_small},
     {.name = "empty_small_from_the_cache", .run = empty_cached},
@@ -245,6 +271,7 @@ const struct crash_op crash_memory_ops[] = {
     {.name = "unref_not_last", .prepare = hold_one, .run = unref_shared},
     {.name = "share_small", .run = share_small},
     {.name = "share_large", .run = share_large},
+    {.name = "scheduler_shown", .run = show, .check = find_none_shown},
     {.name = "trim", .prepare = make_free_memory, .run = trim, .check = check_zeros},
     {.name = "trim_around_a_live_block", .prepare = keep_one_of_many, .run = trim_around_one},
     {.name = "empty_in_a_trimmed_span", .prepare = keep_one_and_trim, .run = empty_around_one},

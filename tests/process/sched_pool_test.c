@@ -209,6 +209,50 @@ TN_TEST(every_task_has_one_result_while_workers_are_killed)
     close_all(&w);
 }
 
+#if defined(TN_KILL_POINTS)
+void tni_kill_point_arm(const char *name, uint32_t passing);
+
+/* Each worker dies when it passes the point for the second time. */
+static void run_while_workers_die_at(const char *point)
+{
+    enum { TASKS = 40 };
+    struct deed deeds[TASKS];
+    tn_pool_options options = pool_options(2);
+    options.attempts = 1000;
+    tni_kill_point_arm(point, 2);
+    struct pool_world w = pool_open_world(options);
+    open_sched("CPU=2 GPU=(0,1)");
+    tn_kind *kind = kind_of(&w, "CPU=0 GPU=1");
+    for (int32_t i = 0; i < TASKS; i++) {
+        deeds[i] = (struct deed){.order = {ADD_ONE, i}};
+        add(kind, &deeds[i], i % 4 == 0 ? UINT64_MAX : (uint64_t)i - 1);
+    }
+    TN_CHECK_OK(wait_for_all());
+    for (int32_t i = 0; i < TASKS; i++) {
+        assert_int_equal(deeds[i].number, i + 1);
+        assert_int_equal(deeds[i].takes, 1);
+    }
+    assert_true(tnt_pool_info(w.pool).restart_count >= TASKS / 4);
+    tn_sched_info info = {.struct_size = sizeof info};
+    do /* until the last grant was given back */
+        TN_CHECK_OK(tn_sched_get_info(sched, &info));
+    while (info.running > 0);
+    for (uint32_t i = 0; i < info.resource_count; i++)
+        assert_true(info.resources[i].free == info.resources[i].total);
+    tni_kill_point_arm(NULL, 0);
+    close_all(&w);
+}
+
+TN_TEST(workers_may_die_at_any_step_of_a_task)
+{
+    static const char *const points[] = {"pool_job_taken",     "pool_job_noted",
+                                         "pool_result_pushed", "pool_job_acknowledged",
+                                         "lease_recorded",     "ack_emptied"};
+    for (size_t i = 0; i < TNI_COUNT(points); i++)
+        run_while_workers_die_at(points[i]);
+}
+#endif
+
 TN_TEST(a_task_that_kills_its_workers_fails_and_names_them)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);

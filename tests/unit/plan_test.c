@@ -255,3 +255,44 @@ TN_TEST(random_takes_and_gives_leave_everything_free)
     }
     close_pools();
 }
+
+/* ---- what is learned --------------------------------------------------------------------- */
+
+TN_TEST(the_time_of_a_kind_is_a_moving_average)
+{
+    struct tn_kind kind = {.attempts = 1};
+    tni_kind_learn(&kind, 1, 3000, 3);
+    assert_true(kind.mean_ns[0] == 0 &&
+                kind.mean_ns[1] == 1000); /* the first is taken as it is */
+    tni_kind_learn(&kind, 1, 9000, 1);
+    assert_true(kind.mean_ns[1] > 1000 && kind.mean_ns[1] < 5000);
+    for (int i = 0; i < 100; i++)
+        tni_kind_learn(&kind, 1, 9000, 1);
+    assert_in_range(kind.mean_ns[1], 8900, 9000);
+}
+
+static double host_ns_per_mib(const struct tni_memories *memories)
+{
+    return memories->ns_per_byte[TNI_LINK_HOST] * (1 << 20);
+}
+
+TN_TEST(the_speed_of_a_link_is_measured_by_the_first_copy_and_then_follows)
+{
+    struct tni_memories memories;
+    enum { MIB = 1 << 20 };
+    open_pools("GPU=(0,1)");
+    TN_CHECK_OK(tni_memories_init(&memories, &pools, "GPU=1000000", NULL));
+    double before_far = memories.ns_per_byte[TNI_LINK_FAR];
+    tni_link_learn(&memories, TNI_LINK_HOST, 100, 1000000); /* too few bytes */
+    assert_in_range(host_ns_per_mib(&memories), 104857, 104858);
+    tni_link_learn(&memories, TNI_LINK_HOST, 2 * MIB, 2 * 300000);
+    assert_in_range(host_ns_per_mib(&memories), 299999, 300001);
+    tni_link_learn(&memories, TNI_LINK_HOST, MIB, 600000);
+    assert_in_range(host_ns_per_mib(&memories), 310000, 590000);
+    for (int i = 0; i < 100; i++)
+        tni_link_learn(&memories, TNI_LINK_HOST, MIB, 600000);
+    assert_in_range(host_ns_per_mib(&memories), 599000, 600001);
+    assert_true(memories.ns_per_byte[TNI_LINK_FAR] == before_far);
+    tni_memories_fini(&memories);
+    close_pools();
+}

@@ -476,6 +476,51 @@ TN_TEST(a_task_gives_up_a_slot_whose_task_takes_longer_than_expected)
     tnt_signal_close(&slots.go_on);
 }
 
+/* Each says how large its result is; `tn_task.bytes` says the opposite. */
+static int make_of_some_size(const tn_task_call *call)
+{
+    struct slots *slots = call->context;
+    uint32_t slot;
+    TN_CHECK(tn_resource_id("GPU", &slot, 1) == 1);
+    TN_CHECK_OK(tn_task_set_bytes(call->task == 0 ? 10 : 1000));
+    if (call->task == 1)
+        slots->made = slot;
+    tnt_signal(&slots->began);
+    tnt_await(&slots->go_on); /* so that each has a slot of its own */
+    return 0;
+}
+
+TN_TEST(what_a_task_says_of_its_size_counts)
+{
+    struct slots slots = {.began = tnt_signal_open(), .go_on = tnt_signal_open()};
+    tn_sched *sched = open_sched("CPU=1 GPU=(0,1)");
+    tn_graph *graph = open_graph(sched);
+    tn_kind *make = add_kind(sched, make_of_some_size, "CPU=0 GPU=1"), *use;
+    const tn_variant variant = {.run = use_input, .request = "CPU=0 GPU=1"};
+    TN_CHECK_OK(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .variants = &variant,
+                                          .variant_count = 1, .affinity = "GPU"),
+                               &use));
+    /* The times let the last task wait for its slot, if that is given back a moment later. */
+    const tn_task user = {.kind = use, .context = &slots, .run_ns = 100 * TN_SECOND};
+    uint64_t inputs[2];
+    for (uint64_t i = 0; i < 2; i++) {
+        tn_task maker = {.kind = make, .context = &slots, .run_ns = 10 * TN_SECOND};
+        maker.bytes = 1000 - 990 * i;
+        inputs[i] = add_task(graph, maker, NULL, 0);
+    }
+    (void)add_task(graph, user, inputs, 2);
+    for (int i = 0; i < 2; i++)
+        tnt_await(&slots.began);
+    for (int i = 0; i < 2; i++)
+        tnt_signal(&slots.go_on);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    assert_int_equal(slots.used, slots.made);
+    tn_sched_close(sched);
+    tnt_signal_close(&slots.began);
+    tnt_signal_close(&slots.go_on);
+}
+
 /* ---- a forked child ---------------------------------------------------------------------- */
 
 static int close_in_child(void *argument)
