@@ -354,6 +354,134 @@ def test_callbacks_see_each_task_and_finish_comes_also_after_an_error():
     assert seen[-1] == ("finish", True)
 
 
+def test_callbacks_of_the_run_are_not_those_of_runs_within_its_tasks():
+    seen = []
+
+    class Watch(Callback):
+        def _pretask(self, key, dsk, state):
+            seen.append(key)
+
+    def inner():
+        return get({"in": (inc, 1)}, "in")
+
+    with Watch():
+        assert get({"out": (inner,)}, "out") == 2
+    assert seen == ["out"]
+
+
+def test_interrupt_or_failing_start_is_told_to_callbacks():
+    seen = []
+
+    class Watch(Callback):
+        def __init__(self, name, error=None):
+            super().__init__()
+            self.name, self.error = name, error
+
+        def _start(self, dsk):
+            if self.error is not None:
+                raise self.error
+
+        def _finish(self, dsk, state, errored):
+            seen.append((self.name, errored))
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with Watch("watch"), pytest.raises(KeyboardInterrupt):
+        get({"x": (interrupt,)}, "x")
+    assert seen == [("watch", True)]
+    del seen[:]
+    both = [watch._callback for watch in (Watch("first"), Watch("last", RuntimeError("mine")))]
+    with pytest.raises(RuntimeError, match="mine"):
+        get({"x": 1}, "x", callbacks=both)
+    assert seen == [("first", True)]
+
+
+def test_cache_pool_and_errors_here_by_configuration():
+    from concurrent.futures import ThreadPoolExecutor
+
+    cache, calls = {}, []
+
+    def fail():
+        calls.append(threading.current_thread() is threading.main_thread())
+        raise KeyError("mine")
+
+    with dask.config.set(cache=cache):
+        assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+    assert cache["y"] == 2
+    with ThreadPoolExecutor(1, thread_name_prefix="mine") as pool, dask.config.set(pool=pool):
+        assert get({"x": (lambda: threading.current_thread().name,)}, "x").startswith("mine")
+    with dask.config.set(rerun_exceptions_locally=True), pytest.raises(KeyError):
+        get({"x": (fail,)}, "x")
+    assert calls == [False, True]
+
+
+def test_each_way_to_name_a_scheduler(monkeypatch):
+    class Collection:
+        """As dask.typing.DaskCollection has it."""
+
+        __dask_scheduler__ = staticmethod(get)
+
+        @staticmethod
+        def __dask_optimize__(dsk, keys):
+            return dsk
+
+        def __dask_graph__(self):
+            return {"x": (where,)}
+
+        def __dask_keys__(self):
+            return ["x"]
+
+        def __dask_postcompute__(self):
+            return lambda results: results[0], ()
+
+        def __dask_tokenize__(self):
+            return "x"
+
+    slot = dask.delayed(where)()
+    assert dask.compute(Collection())[0] in (0, 1)
+    assert slot.compute(scheduler=get) in (0, 1)
+    with dask.config.set(scheduler=get):
+        assert slot.compute() in (0, 1) and slot.persist().compute() in (0, 1)
+    monkeypatch.setitem(dask.base.named_schedulers, "tenon", get)
+    assert slot.compute(scheduler="tenon") in (0, 1)
+
+
+def test_executor_as_the_scheduler_of_dask():
+    names = [dask.delayed(lambda i: (i, threading.current_thread().name))(i) for i in range(50)]
+    with tenon.Executor({"CPU": 2}) as executor:
+        results = dask.compute(*names, scheduler=executor)
+    assert [i for i, _ in results] == list(range(50))
+    assert threading.main_thread().name not in {name for _, name in results}
+
+
+def test_cache_profiler_sees_what_is_kept():
+    from dask.diagnostics import CacheProfiler
+
+    with CacheProfiler() as profiler:
+        assert get({"x": 1, "y": (inc, "x"), "z": (inc, "y")}, "z") == 3
+    assert {row.key for row in profiler.results} == {"y", "z"}
+
+
+def test_named_tuples_and_other_nodes_of_dask():
+    spec = pytest.importorskip("dask._task_spec")
+    pair = collections.namedtuple("pair", "one other")
+    ref = spec.TaskRef
+    graph = {
+        "x": spec.DataNode("x", 1),
+        "alias": spec.Alias("alias", "x"),
+        "pair": spec.Task("pair", pair, ref("x"), 2),
+        "list": spec.Task("list", as_it_is, spec.List(ref("x"), ref("pair"))),
+        "dict": spec.Task("dict", as_it_is, spec.Dict({"a": ref("alias")})),
+        "unused": spec.Task("unused", divmod, 1, 0),
+    }
+    assert get(graph, ["alias", "pair", "list", "dict"]) == (1, pair(1, 2), [1, pair(1, 2)], {"a": 1})
+
+
+def as_it_is(value):
+    return value
+
+
 def test_profiler_has_a_row_for_each_task():
     with Profiler() as profiler:
         get({"x": 1, "y": (where, "x"), "z": (inc, "y")}, "z")

@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -440,3 +441,34 @@ def test_nothing_is_left_after_a_kill_in_the_middle(tmp_path):
     while name in [domain["name"] for domain in tenon._core.inspect_domains()] and time.monotonic() < until:
         time.sleep(0.05)
     assert name not in [domain["name"] for domain in tenon._core.inspect_domains()]
+
+
+@pytest.mark.parametrize("order", ["parent first", "workers first"])
+def test_doctor_finds_nothing_after_all_were_killed(tmp_path, order):
+    """Here the domain lives on: this process has joined it."""
+    process = start("print('in a task', flush=True); time.sleep(1000)", tmp_path)
+    name = process.stdout.readline().split()[1]
+    member = tenon._core.Domain.open(name)
+    program = pathlib.Path(tenon.__file__).with_name("bin") / "tenon"
+    if not program.exists():
+        pytest.skip("the command is not built")
+    assert process.stdout.readline() == "in a task\n"
+    children = [int(pid) for pid in open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()]
+    workers = [pid for pid in children if "tenond" not in open(f"/proc/{pid}/cmdline").read()]
+    assert len(workers) >= 2
+    found = tenon.inspect(name)
+    assert found.blocks and found.objects and found.schedulers
+    for pid in [process.pid, *workers] if order == "parent first" else [*workers, process.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=WAIT_S)
+    for pid in workers:
+        while state_of(pid) not in (None, "Z"):
+            time.sleep(0.001)
+    member.reap()
+    done = subprocess.run([program, "doctor", name], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.returncode, done.stdout) == (0, f"{name}: 0 discrepancies\n"), done.stderr
+    found = tenon.inspect(name)
+    assert found.blocks == found.objects == found.tickets == found.schedulers == []
+    assert [seat["pid"] for seat in found.seats if not seat["is_manager"]] == [os.getpid()]
+    member.close()
