@@ -432,6 +432,21 @@ class Limits(Case):
         tasks = [{"kind": "cpu", "inputs": [i + 1] if i < 9999 else []} for i in range(10000)]
         self.assertEqual(self.simulate(graph([CPU], tasks))["makespan_ns"], 1000 * 10**9)
 
+    def test_what_if_there_were_a_thousand_nodes(self):
+        kinds = [{"name": "load", "run_s": 0.1}, {"name": "step", "request": "CPU=0 GPU=1", "affinity": "GPU"}]
+        rng, tasks, took = random.Random(3), [], {}
+        for i in range(10000):
+            tasks += [{"kind": "load"}, {"kind": "step", "run_s": rng.randrange(100, 200) / 1000, "inputs": [2 * i]}]
+        path = self.write(graph(kinds, tasks))
+        for nodes in 500, 1000: # a CPU and a card of each
+            machine = {"resources": f"CPU={nodes} THREADS={nodes} GPU=({','.join(f'({i})' for i in range(nodes))})"}
+            reports = [self.tenon(path, self.write(machine, "machine.json"), "-j") for _ in range(2)]
+            self.assertEqual(reports[0], reports[1])
+            report = json.loads(reports[0])
+            self.assertLessEqual(report["makespan_per_bound"], 1.2)
+            took[nodes] = report["makespan_ns"]
+        self.assertLess(took[1000], 0.6 * took[500])
+
     def test_a_million_tasks_take_seconds(self):
         tasks = ",".join(f'{{"id":"t{i}","kind":"cpu"{f",{chr(34)}inputs{chr(34)}:[{chr(34)}t{i // 2}{chr(34)}]" if i > 0 else ""}}}'
                          for i in range(10**6))
