@@ -343,6 +343,35 @@ static void close_submitted(void)
     close_pool();
 }
 
+static tn_sched *sched;
+static tn_graph *graph;
+static int pend(const tn_task_call *call)
+{
+    (void)call;
+    return TN_TASK_PENDING;
+}
+static void add_pending_task(void)
+{
+    tn_graph_info info = {.struct_size = sizeof info};
+    tn_kind *pending;
+    const tn_variant variant = {.run = pend};
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=1"), &sched));
+    TN_CHECK_OK(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1),
+        &pending));
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    const tn_task task = {.kind = pending};
+    TN_CHECK_OK(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
+    do
+        TN_CHECK_OK(tn_graph_get_info(graph, &info));
+    while (info.pending == 0);
+}
+static int wait_for_graph(tn_deadline deadline) { return tn_graph_wait(graph, deadline); }
+static int run_graph(tn_deadline deadline) { return tn_graph_run(graph, deadline); }
+static void end_task(void) { TN_CHECK_OK(tn_task_end(graph, 0, 0)); }
+static void close_sched(void) { sched = tn_sched_close(sched); }
+
 struct kind {
     void (*open)(void);
     void (*hold)(void); /* in the helper, before the wait */
@@ -446,6 +475,10 @@ KIND(a_wait_for_a_result, .open = start_pool, .wait = fetch, .give = set_event,
 KIND(a_submit, .open = start_pool, .wait = submit, .give = set_event, .close = close_submitted)
 KIND(a_wait_for_a_pools_end, .open = start_ended_pool, .wait = join, .give = set_event,
      .close = close_pool)
+KIND(a_wait_for_a_graph, .open = add_pending_task, .wait = wait_for_graph, .give = end_task,
+     .close = close_sched)
+KIND(a_run_of_a_graph, .open = add_pending_task, .wait = run_graph, .give = end_task,
+     .close = close_sched)
 
 /* ---- conditions -------------------------------------------------------------------------- */
 

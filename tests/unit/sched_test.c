@@ -201,6 +201,52 @@ TN_TEST(tasks_without_cpu_run_beside_those_that_have_all_cpus)
     tn_sched_close(sched);
 }
 
+/* Tasks that wait at a gate, and count how many do. */
+struct beside {
+    _Atomic uint32_t now, most;
+    struct tnt_signal full, gate;
+    uint32_t expected;
+};
+
+static int count_beside(const tn_task_call *call)
+{
+    struct beside *its = call->context;
+    uint32_t now = atomic_fetch_add(&its->now, 1) + 1, most = atomic_load(&its->most);
+    while (now > most && !atomic_compare_exchange_weak(&its->most, &most, now))
+        ;
+    if (now == its->expected)
+        tnt_signal(&its->full);
+    tnt_await(&its->gate);
+    atomic_fetch_sub(&its->now, 1);
+    return 0;
+}
+
+TN_TEST(so_many_tasks_without_a_cpu_run_at_a_time_as_threads_says)
+{
+    enum { TASKS = 30, THREADS = 5 };
+    struct beside its = {
+        .full = tnt_signal_open(), .gate = tnt_signal_open(), .expected = THREADS};
+    _Atomic uint64_t count = 0;
+    tn_sched *sched = open_sched("CPU=1 THREADS=5 GPU=(0,1,2,3,4,5,6,7)");
+    tn_graph *graph = open_graph(sched), *other = open_graph(sched);
+    tn_kind *kinds[] = {add_kind(sched, count_beside, "CPU=0"),
+                        add_kind(sched, count_beside, "CPU=0 GPU=0.5")};
+    for (int i = 0; i < TASKS; i++)
+        (void)add_task(graph, (tn_task){.kind = kinds[i % 2], .context = &its}, NULL, 0);
+    tnt_await(&its.full);
+    /* A task with a CPU needs none of THREADS. */
+    tn_kind *whole = add_kind(sched, count_call, NULL);
+    (void)add_task(other, (tn_task){.kind = whole, .context = &count, .priority = -1}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(other, tnt_deadline(10000)));
+    for (int i = 0; i < TASKS; i++)
+        tnt_signal(&its.gate);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    assert_int_equal(its.most, THREADS);
+    tn_sched_close(sched);
+    tnt_signal_close(&its.full);
+    tnt_signal_close(&its.gate);
+}
+
 /* The first task waits until all others of its kind have begun. So far the kind took no time.
  */
 struct gate {
