@@ -276,7 +276,7 @@ static double host_ns_per_mib(const struct tni_memories *memories)
     return memories->ns_per_byte[TNI_LINK_HOST] * (1 << 20);
 }
 
-TN_TEST(the_speed_of_a_link_is_measured_by_the_first_copy_and_then_follows)
+TN_TEST(the_first_copy_measures_a_link_and_later_ones_are_averaged)
 {
     struct tni_memories memories;
     enum { MIB = 1 << 20 };
