@@ -184,7 +184,7 @@ TN_TEST(random_graphs_take_little_more_than_their_lower_bound)
         worst = ratio > worst ? ratio : worst;
     }
     tnt_note("mean %.3f, worst %.3f", sum / GRAPHS, worst);
-    assert_true(sum / GRAPHS <= 1.10);
+    assert_true(sum / GRAPHS <= 1.05);
     assert_true(worst <= 1.35);
 }
 
