@@ -87,14 +87,17 @@ PyObject *tnp_tensor_to(PyObject *self, PyObject *args, PyObject *keywords)
     static char *names[] = {"device", "stream", NULL};
     PyObject *device_object, *stream_object = NULL;
     tn_device device, here = tn_tensor_device(tensor_in(self));
-    uint64_t stream = 0;
+    void *stream;
     tn_tensor *t = tensor_in(self), *result;
     int status;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:to", names, &device_object,
                                      &stream_object) ||
-        (stream_object != NULL && tnp_word(stream_object, &stream) < 0) ||
-        tnp_device(device_object, &device) < 0)
+        tnp_stream(stream_object, &stream) < 0 || tnp_device(device_object, &device) < 0)
         return NULL;
+    /* The number 0 has meant "wait" since to() exists; a library's default stream is a stream.
+     */
+    bool waits = stream_object == NULL || stream_object == Py_None ||
+                 (PyLong_Check(stream_object) && stream == NULL);
     if (device.type == here.type && device.id == here.id) {
         Py_INCREF(self);
         return self;
@@ -105,8 +108,8 @@ PyObject *tnp_tensor_to(PyObject *self, PyObject *args, PyObject *keywords)
     tn_domain *domain = ((tnp_domain *)object)->domain;
     tnp_tensor_begin_use(self);
     TNP_WAIT(object, status,
-             stream == 0 ? copy_to(domain, t, device, &result)
-                         : tn_tensor_to(domain, t, device, (void *)(uintptr_t)stream, &result));
+             waits ? copy_to(domain, t, device, &result)
+                   : tn_tensor_to(domain, t, device, stream, &result));
     tnp_tensor_end_use(self);
     PyObject *wrapped = status != 0 ? tnp_raise(status) : tnp_tensor_wrap(result, object);
     Py_DECREF(object);
@@ -142,16 +145,34 @@ static PyObject *strides_of(const tn_tensor *t, const DLTensor *dl)
     return tnp_tuple(strides, dl->ndim);
 }
 
-/* The stream is None: every copy to the tensor that tenon waits for has ended. */
-static PyObject *describe_array(const tn_tensor *t, const DLTensor *dl)
+/*
+ * The number of the stream that a consumer has to follow. Work that other processes recorded
+ * has no stream here, so the legacy default stream waits for it. None: all of it is done. NULL:
+ * raised.
+ */
+static PyObject *stream_to_follow(PyObject *self)
 {
+    enum { LEGACY = 1 };
+    int pending = tnp_tensor_is_pending(self);
+    if (pending < 0 || (pending > 0 && tnp_tensor_let_wait(self, NULL) < 0))
+        return NULL;
+    if (pending > 0)
+        return PyLong_FromLong(LEGACY);
+    Py_RETURN_NONE;
+}
+
+static PyObject *describe_array(PyObject *self, const DLTensor *dl)
+{
+    const tn_tensor *t = tensor_in(self);
     PyObject *shape = tnp_tuple(dl->shape, dl->ndim), *strides = strides_of(t, dl);
     PyObject *type = typestr(tn_tensor_dtype(t)), *interface = NULL;
-    if (shape != NULL && strides != NULL && type != NULL)
+    PyObject *stream = stream_to_follow(self);
+    if (shape != NULL && strides != NULL && type != NULL && stream != NULL)
         interface = Py_BuildValue("{sOsOs(KO)sOsisO}", "shape", shape, "typestr", type, "data",
                                   (unsigned long long)(uintptr_t)dl->data,
                                   tnp_info(t).is_read_only ? Py_True : Py_False, "strides",
-                                  strides, "version", 3, "stream", Py_None);
+                                  strides, "version", 3, "stream", stream);
+    Py_XDECREF(stream);
     Py_XDECREF(shape);
     Py_XDECREF(strides);
     Py_XDECREF(type);
@@ -171,7 +192,7 @@ PyObject *tnp_tensor_cuda_array(PyObject *self, void *unused)
         return fail_attribute(tn_error_detail());
     if (status != 0)
         return tnp_raise(status);
-    PyObject *interface = describe_array(tensor_in(self), &managed->dl_tensor);
+    PyObject *interface = describe_array(self, &managed->dl_tensor);
     managed->deleter(managed);
     return interface;
 }

@@ -68,7 +68,9 @@ static PyObject *unversioned_capsule(DLManagedTensorVersioned *managed)
 /* What a consumer asks for. */
 struct wish {
     bool may_copy, must_copy;
-    bool wants_cpu; /* else the tensor's own device */
+    bool wants_cpu;   /* else the tensor's own device */
+    bool wants_order; /* the stream has to wait for what was recorded in the tensor */
+    void *stream;
 };
 
 /* Make the tensor that a copy goes into. @return 0, or a status; 1: raised */
@@ -141,15 +143,18 @@ static int fail_stream(PyObject *stream, const char *why)
 }
 
 /*
- * tenon waits for its own copies, so nothing is pending that the stream would have to wait for.
- * -1: raised
+ * Read the consumer's stream by the rules for CUDA: None and 1 are the legacy default stream, 2
+ * is that of the thread, -1 asks for no order, 0 is none of them. -1: raised
  */
-static int check_stream(PyObject *self, PyObject *stream)
+static int parse_stream(PyObject *self, PyObject *stream, struct wish *wish)
 {
     int overflow;
+    bool is_on_cpu = tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU;
+    wish->stream = NULL;
+    wish->wants_order = !is_on_cpu;
     if (stream == Py_None)
         return 0;
-    if (tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU)
+    if (is_on_cpu)
         return fail_stream(stream, "memory of the CPU has none");
     long long number = PyLong_AsLongLongAndOverflow(stream, &overflow);
     if (number == -1 && PyErr_Occurred())
@@ -157,9 +162,10 @@ static int check_stream(PyObject *self, PyObject *stream)
     if (number == 0 && overflow == 0)
         return fail_stream(stream, "DLPack does not say which stream that is; 1 is the legacy "
                                    "default stream");
-    return number < -1 || overflow < 0
-               ? fail_stream(stream, "a stream is a positive number, or -1")
-               : 0;
+    if (number < -1 || overflow < 0)
+        return fail_stream(stream, "a stream is a positive number, or -1");
+    wish->wants_order = number != -1;
+    return number == -1 ? 0 : tnp_stream(stream, &wish->stream);
 }
 
 /* Read which device the consumer wants. -1: raised */
@@ -192,9 +198,9 @@ static int parse_wish(PyObject *self, PyObject *target, PyObject *copy, struct w
     int wants_copy = copy == Py_None ? 0 : PyObject_IsTrue(copy);
     if (wants_copy < 0)
         return -1;
-    *ret = (struct wish){.must_copy = wants_copy != 0,
-                         .may_copy = copy == Py_None || wants_copy != 0,
-                         .wants_cpu = tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU};
+    ret->must_copy = wants_copy != 0;
+    ret->may_copy = copy == Py_None || wants_copy != 0;
+    ret->wants_cpu = tn_tensor_device(tensor_in(self)).type == TN_DEVICE_CPU;
     return parse_target(self, target, ret);
 }
 
@@ -233,8 +239,11 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
     long most[2] = {0, 0};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$OOOO:__dlpack__", names, &stream,
                                      &version, &device, &copy) ||
-        check_stream(self, stream) < 0 || parse_wish(self, device, copy, &wish) < 0 ||
+        parse_stream(self, stream, &wish) < 0 || parse_wish(self, device, copy, &wish) < 0 ||
         (version != Py_None && parse_pair(version, "max_version", most) < 0))
+        return NULL;
+    /* A copy waits for the content itself, and is done when it is exported. */
+    if (!wish.must_copy && wish.wants_order && tnp_tensor_let_wait(self, wish.stream) < 0)
         return NULL;
     int status = wish.must_copy ? export_copy(self, wish.wants_cpu, &managed)
                                 : tn_tensor_to_dlpack(tensor_in(self), &managed);

@@ -126,6 +126,8 @@ PyGetSetDef tnp_tensor_facts[] = {
     {"__cuda_array_interface__", tnp_tensor_cuda_array, NULL,
      "Of a tensor on a CUDA device: where it lies, for other libraries.", NULL},
     {"is_shared", get_is_shared, NULL, "Whether other processes can have its memory.", NULL},
+    {"is_incomplete", tnp_tensor_get_is_incomplete, NULL,
+     "Whether a process died before its device had done what it recorded.", NULL},
     {"is_contiguous", get_is_contiguous, NULL, "Whether its elements are in row-major order.",
      NULL},
     {"readonly", get_readonly, NULL, "Whether it cannot be written.", NULL},

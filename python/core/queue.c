@@ -275,6 +275,9 @@ static PyMethodDef queue_methods[] = {
     {"watch", watch, METH_O,
      "watch($self, watch, /)\n--\n\n"
      "Let the domain's poll_fd() tell of it, or no longer."},
+    {"set_stream", WITH_KEYWORDS(tnp_queue_set_stream), METH_VARARGS | METH_KEYWORDS,
+     "set_stream($self, /, device, stream=None)\n--\n\n"
+     "Let the messages of this object follow a stream of a device; None: no more."},
     {"push", WITH_KEYWORDS(push_message), METH_VARARGS | METH_KEYWORDS,
      "push($self, /, data, tensors=(), timeout=None)\n--\n\n"
      "Push bytes and tensors."},

@@ -134,6 +134,18 @@ static inline int tnp_tensor_check_on_cpu(PyObject *tensor)
 PyObject *tnp_tensor_domain_for_copy(PyObject *tensor);
 PyObject *tnp_tensor_to(PyObject *tensor, PyObject *args, PyObject *keywords);
 PyObject *tnp_tensor_cuda_array(PyObject *tensor, void *unused);
+/**
+ * stream.c: read a stream: NULL and None are the legacy default stream. -1: raised.
+ */
+int tnp_stream(PyObject *object, void **ret_stream);
+PyObject *tnp_tensor_record(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_wait(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_sync(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_get_is_incomplete(PyObject *tensor, void *unused);
+/** Let a stream wait for what was recorded in the tensor. -1: raised. */
+int tnp_tensor_let_wait(PyObject *tensor, void *stream);
+/** Whether something that was recorded is not done yet: 0 or 1. -1: raised (PeerDied). */
+int tnp_tensor_is_pending(PyObject *tensor);
 /** facts.c: the attributes that cannot be set. An entry without a name ends the table. */
 extern PyGetSetDef tnp_tensor_facts[];
 PyObject *tnp_tensor_repr(PyObject *tensor);
@@ -142,7 +154,9 @@ extern PyBufferProcs tnp_tensor_buffer;
 PyObject *tnp_tensor_to_dlpack(PyObject *tensor, PyObject *args, PyObject *keywords);
 PyObject *tnp_tensor_dlpack_device(PyObject *tensor, PyObject *unused);
 PyObject *tnp_tensor_array(PyObject *tensor, PyObject *args, PyObject *keywords);
-PyObject *tnp_from_dlpack(PyObject *module, PyObject *source);
+/** The same for an object with __dlpack__, or a capsule. NULL: raised. */
+PyObject *tnp_from_dlpack(PyObject *source);
+PyObject *tnp_module_from_dlpack(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *tnp_from_buffer(PyObject *module, PyObject *source);
 /**
  * A tensor over the memory of an object with DLPack or the buffer protocol, a new reference.

@@ -121,8 +121,17 @@ static PyMethodDef methods[] = {
      "item($self, /)\n--\n\n"
      "The only element as a number."},
     {"to", WITH_KEYWORDS(tnp_tensor_to), METH_VARARGS | METH_KEYWORDS,
-     "to($self, /, device, stream=0)\n--\n\n"
+     "to($self, /, device, stream=None)\n--\n\n"
      "A tensor on another device with the same elements; itself if it is there."},
+    {"record", WITH_KEYWORDS(tnp_tensor_record), METH_VARARGS | METH_KEYWORDS,
+     "record($self, /, stream=None)\n--\n\n"
+     "Say that a stream has been given the work on the tensor: receivers wait for it."},
+    {"wait", WITH_KEYWORDS(tnp_tensor_wait), METH_VARARGS | METH_KEYWORDS,
+     "wait($self, /, stream=None)\n--\n\n"
+     "Let a stream wait for what was recorded; the call itself does not wait."},
+    {"sync", WITH_KEYWORDS(tnp_tensor_sync), METH_VARARGS | METH_KEYWORDS,
+     "sync($self, /, timeout=None)\n--\n\n"
+     "Wait until what was recorded is done."},
     {"same_storage", same_storage, METH_O,
      "same_storage($self, other, /)\n--\n\n"
      "Whether both are views of one storage."},
@@ -159,8 +168,8 @@ static PyMethodDef functions[] = {
     {"private", WITH_KEYWORDS(tnp_private), METH_VARARGS | METH_KEYWORDS,
      "private($module, /, shape, dtype)\n--\n\n"
      "Make a tensor in private memory, all zero; share() moves it later."},
-    {"from_dlpack", tnp_from_dlpack, METH_O,
-     "from_dlpack($module, source, /)\n--\n\n"
+    {"from_dlpack", WITH_KEYWORDS(tnp_module_from_dlpack), METH_VARARGS | METH_KEYWORDS,
+     "from_dlpack($module, source, /, *, stream=None)\n--\n\n"
      "A tensor over the memory of an object with __dlpack__, or of a capsule."},
     {"from_buffer", tnp_from_buffer, METH_O,
      "from_buffer($module, source, /)\n--\n\n"

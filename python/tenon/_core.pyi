@@ -15,6 +15,7 @@ from tenon._devices import Device
 _Timeout = Optional[float]
 _Shape = Tuple[int, ...]
 _Device = Union[str, Device]
+_Stream = Any  # None, the driver's handle as an int, or an object with cuda_stream, ptr or __cuda_stream__
 _GivenShape = Union[int, Sequence[int]]
 
 # ---- errors: one class for each status, below Error and the built-in of include/tenon/status.h
@@ -148,9 +149,15 @@ class Tensor:
     def device(self) -> str: ...  # "cpu", or as "cuda:0", by the numbers of this process
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3. Raises AttributeError if the tensor is not on a CUDA device."""
+        """Version 3. Raises AttributeError if the tensor is not on a CUDA device.
+
+        If work that a process recorded is still to be done, the legacy default stream waits for it, and `stream` is 1.
+        """
     @property
     def is_shared(self) -> bool: ...
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a process died before its device had done what it recorded in this tensor."""
     @property
     def is_contiguous(self) -> bool: ...
     @property
@@ -181,7 +188,26 @@ class Tensor:
         """A row-major copy in the same domain; a private one of a private tensor."""
     def copy_from(self, source: Any, /) -> None:
         """Copy all elements of a tensor, or of what can be one, here. Either may be on any device."""
-    def to(self, device: _Device, stream: int = 0) -> Tensor:
+    def record(self, stream: _Stream = None) -> None:
+        """Say that a stream has been given all work on the tensor that this process wants done for now.
+
+        Each message and handle that is made afterwards tells it, and the memory goes to others only when it is done.
+        The call does not wait. Raises Unsupported for a tensor on the CPU, Invalid for a stream of another device or
+        one that is being captured.
+
+        Parameters
+        ----------
+        stream : int, the driver's handle; or an object with `cuda_stream` (PyTorch), `ptr` (CuPy) or `__cuda_stream__`
+            None is the legacy default stream.
+        """
+    def wait(self, stream: _Stream = None) -> None:
+        """Let a stream do what it is given from now on only once all that was recorded is done.
+
+        The call does not wait. Raises PeerDied if a process died before its device had done it.
+        """
+    def sync(self, timeout: _Timeout = None) -> None:
+        """Wait in this call until all that was recorded is done. Raises TimedOut, PeerDied."""
+    def to(self, device: _Device, stream: _Stream = None) -> Tensor:
         """A tensor on another device that has the elements of this one; the tensor itself if it is on that device.
 
         The new tensor is in the domain of this one, or in this process's if this one is private.
@@ -189,9 +215,10 @@ class Tensor:
         Parameters
         ----------
         device : str, "cpu", "cuda:0", or a UUID; or a tenon.Device
-        stream : int, the address of a stream of the driver
+        stream : as of record()
             The device copies in the order of this stream, and the call does not wait. The elements are there once the
-            stream has done the copy, and this tensor must not be written before. With 0 the call waits for the copy.
+            stream has done the copy, and this tensor must not be written before. With None, or the int 0, the call waits
+            for the copy.
         """
     def tobytes(self) -> bytes: ...
     def tolist(self) -> Any: ...
@@ -225,8 +252,11 @@ class Tensor:
     def __buffer__(self, flags: int, /) -> memoryview: ...  # where the dtype has a letter there
 
 def private(shape: _GivenShape, dtype: Any) -> Tensor: ...
-def from_dlpack(source: Any, /) -> Tensor:
-    """A private tensor over the memory of an object with __dlpack__, or of a capsule, without a copy."""
+def from_dlpack(source: Any, /, *, stream: _Stream = None) -> Tensor:
+    """A private tensor over the memory of an object with __dlpack__, or of a capsule, without a copy.
+
+    `stream` is the one on which this program will use the tensor: the source orders its own work before it.
+    """
 def from_buffer(source: Any, /) -> Tensor:
     """A private tensor over the memory of an object with the buffer protocol, without a copy."""
 def dtype_name(dtype: Any, /) -> str:
@@ -276,6 +306,11 @@ class Queue:
     def close(self) -> None: ...
     def attach(self, roles: int, /) -> None: ...  # PRODUCER 1, CONSUMER 2
     def end(self) -> None: ...
+    def set_stream(self, device: Optional[_Device], stream: _Stream = None) -> None:
+        """Record each tensor on this device that is put, on the stream, and let the stream wait for each that is got.
+
+        None for the device ends that. The stream must live until then, or until the queue is closed.
+        """
     def push(self, data: bytes, tensors: Sequence[Tensor] = (), timeout: _Timeout = None) -> None: ...
     def pop(self, timeout: _Timeout = None) -> Message: ...
     def put(self, value: Any, timeout: _Timeout = None) -> None:

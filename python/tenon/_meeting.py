@@ -14,6 +14,9 @@ _REDELIVER, _LEASE = 0, 2  # TN_QUEUE_*
 _CAPACITY = 1024  # of a queue that is made here
 _INVALID = -1  # TN_ERR_INVALID
 _Where = Union[None, str, _core.Domain]
+TYPE_CHECKING = False  # as typing has it
+if TYPE_CHECKING:
+    from ._devices import Device as _Device
 _Core = TypeVar("_Core")
 
 
@@ -181,6 +184,21 @@ class Queue(_Named):
         Raises TimedOut, Closed, PeerDied.
         """
         return Message(self._core.pop(timeout))
+
+    def set_stream(self, device: Union[None, str, "_Device"], stream: Any = None) -> None:
+        """Let the messages of this object follow a stream of a device, as the current one of a program.
+
+        put() says, as Tensor.record() does, that the stream has been given the work on each tensor of
+        this device, and get() and receive() let the stream wait for it, as Tensor.wait() does. No call
+        waits. An incomplete tensor arrives, and its `is_incomplete` says so.
+
+        Parameters
+        ----------
+        device : str or tenon.Device; None: messages follow no stream any more
+        stream : int, the driver's handle; or an object with `cuda_stream` (PyTorch), `ptr` (CuPy) or
+            `__cuda_stream__`. None is the legacy default stream. It must live until the next call.
+        """
+        self._core.set_stream(device, stream)
 
     def end(self) -> None:
         """End the queue for all processes: put() raises Closed, and get() does once the queue is empty."""
