@@ -179,6 +179,11 @@ void tnp_domain_set_default(PyObject *function);
 /** Leave the domain, after every other thread has left its calls on it. */
 void tnp_domain_leave(tnp_domain *domain);
 
+/**
+ * torch_memory.c: tn_domain_close(), while PyTorch's allocator is in no call on the domain.
+ */
+void tnp_torch_memory_close(tn_domain *domain);
+
 /* ---- waiting without the GIL (wait.c, domain.c) ----------------------------------------- */
 
 /** Run a call without the GIL, one that needs no other event to end. `status` is its result. */
@@ -227,6 +232,7 @@ int tnp_wait_init(PyObject *module);
 int tnp_domain_init(PyObject *module);
 int tnp_tensor_init(PyObject *module);
 int tnp_device_init(PyObject *module);
+int tnp_torch_memory_init(PyObject *module);
 int tnp_queue_init(PyObject *module);
 int tnp_popped_init(PyObject *module);
 int tnp_backlog_init(PyObject *module);

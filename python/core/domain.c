@@ -29,7 +29,7 @@ static bool end_thread_at_exit(const tnp_domain *self)
 static void leave(tn_domain *domain)
 {
     Py_BEGIN_ALLOW_THREADS;
-    tn_domain_close(domain);
+    tnp_torch_memory_close(domain);
     Py_END_ALLOW_THREADS;
 }
 

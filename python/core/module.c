@@ -34,11 +34,11 @@ static PyObject *filled;
 static int fill(PyObject *module)
 {
     static int (*const rooms[])(PyObject *) = {
-        tnp_log_init,      tnp_error_init,        tnp_wait_init,      tnp_domain_init,
-        tnp_tensor_init,   tnp_device_init,       tnp_queue_init,     tnp_popped_init,
-        tnp_backlog_init,  tnp_codec_init,        tnp_sync_init,      tnp_guard_init,
-        tnp_any_lock_init, tnp_synchronized_init, tnp_condition_init, tnp_process_init,
-        tnp_inspect_init,  tnp_sched_init,
+        tnp_log_init,     tnp_error_init,    tnp_wait_init,         tnp_domain_init,
+        tnp_tensor_init,  tnp_device_init,   tnp_torch_memory_init, tnp_queue_init,
+        tnp_popped_init,  tnp_backlog_init,  tnp_codec_init,        tnp_sync_init,
+        tnp_guard_init,   tnp_any_lock_init, tnp_synchronized_init, tnp_condition_init,
+        tnp_process_init, tnp_inspect_init,  tnp_sched_init,
     };
     if (check_interpreter() < 0)
         return -1;

@@ -265,6 +265,9 @@ def devices() -> list[Tuple[str, str, str, int, int, bool]]:
     """The fields of a tenon.Device, for each device but the CPU. Empty if there is no driver or no device."""
 def find_device(text: str, /) -> str:
     """The name of a device, as "cuda:0", for a name or a UUID. Raises NotFound, Unsupported and Invalid."""
+def set_torch_memory(domain: Domain, /) -> None:
+    """Let tenon_torch_alloc(), a function in C for PyTorch's pluggable allocator, take memory of this domain."""
+def torch_memory_count() -> int: ...  # pieces of tenon_torch_alloc() that are not free again
 def strategies() -> list[str]: ...
 def get_strategy() -> str: ...
 def set_strategy(name: str, /) -> None: ...

@@ -3,7 +3,7 @@
 
 import torch
 
-from . import _core, _domain, _torch_file
+from . import _core, _domain, _torch_cuda, _torch_file
 from ._torch_file import filename_of
 from ._torch_private import (
     is_without_memory,
@@ -31,7 +31,9 @@ _SPARSE_COMPRESSED = {
 
 
 def check_device(device, what):
-    if device.type != "cpu":
+    if device.type == "cuda":
+        _torch_cuda.check()
+    elif device.type != "cpu":
         raise NotImplementedError(
             f"{what} on {device} cannot be shared by tenon: move it to the CPU first"
         )
@@ -78,6 +80,7 @@ def reduce_any_storage(storage):
     if shared is None:
         return reduce_storage(storage)
     offset = storage.data_ptr() - shared.address
+    _torch_cuda.record(shared)
     if domain is None:  # not a queue of tenon: the message may be lost, so the handle ends with this process
         carrier = shared.domain.name, shared.to_handle(lifetime=0)
     else:
@@ -94,7 +97,7 @@ def _finish(tensor, kind, requires_grad):
 
 
 def _rebuild_tensor(kind, storage, dtype, offset, shape, strides, requires_grad, bits):
-    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
+    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
     if bits:
         set_bits(tensor, *bits)
     return _finish(tensor, kind, requires_grad)

@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from . import _core, _domain
+from . import _core, _domain, _torch_cuda
 from ._torch_file import filename_of
 from ._torch_private import (
     StorageWeakRef,
@@ -99,28 +99,32 @@ def is_theirs(storage):
     return descriptor_of(storage) >= 0  # -1: a private mapping of a file
 
 
-def check_on_cpu(tensor):
-    if tensor.device != "cpu":
+def check_device_of(tensor):
+    if tensor.device != "cpu" and not _torch_cuda.is_available():
         raise TypeError(
-            f'the tensor is on {tensor.device}: .to("cpu") makes a copy on the CPU, and torch.from_dlpack() '
-            "a tensor of PyTorch on the device"
+            f'the tensor is on {tensor.device}, and this PyTorch has no CUDA: .to("cpu") makes a copy on the CPU'
         )
 
 
 def over(tensor):
     """The storage over all of a shared, contiguous tensor. It is made if there is none."""
-    check_on_cpu(tensor)
+    check_device_of(tensor)
     if tensor.readonly:
         raise ValueError(
             "the memory is read-only, and PyTorch knows no such tensors: copy() it first"
         )
+    is_on_cpu = tensor.device == "cpu"
+    if not is_on_cpu:  # also if the storage is there already: each message has work of its own
+        tensor.wait(_torch_cuda.stream_for(tensor))
     with lock:
         storage = storages.get(tensor.address, tensor.nbytes)
         if storage is None:
             if tensor.dtype != "uint8" or tensor.ndim != 1:
                 tensor = tensor.view((tensor.nbytes,), "uint8", None, tensor.byte_offset)
-            storage = untyped(torch.from_dlpack(tensor))
+            storage = untyped(torch.from_dlpack(tensor)) if is_on_cpu else _torch_cuda.storage_over(tensor)
             storages.add(storage, tensor.domain)
+        elif not is_on_cpu:
+            _torch_cuda.record(tensor)  # so that its end does not wait for the device
         return storage
 
 
@@ -138,11 +142,13 @@ def move(storage, target):
 
 
 def share(storage, domain=None, timeout=0, tensor=None):
-    """The tensor over a storage of the CPU, which is moved into the domain if it is private.
+    """The tensor over a storage, which is moved into the domain if it is private.
 
     Returns None if PyTorch itself shares the storage. If `tensor` covers the whole storage, `tenon
     blocks` shows its shape and dtype.
     """
+    if storage.device.type == "cuda":
+        return _share_on_device(storage, domain, timeout, tensor)
     with lock:
         found = find(storage, domain)
         if found is None and is_theirs(storage):
@@ -159,6 +165,18 @@ def share(storage, domain=None, timeout=0, tensor=None):
         if found is None:
             move(storage, target)
         return target if found is None else found
+
+
+def _share_on_device(storage, domain, timeout, tensor):
+    with lock:
+        found = find(storage, domain)
+        if found is None:
+            check_words()
+            domain = domain or _core.default_domain()
+            found = _torch_cuda.bring_in(storage, domain, shown_as(storage, tensor), timeout)
+        if storages.get(storage.data_ptr(), storage.nbytes()) is None:
+            storages.add(storage, found.domain)
+    return found
 
 
 def bytes_of(tensor):

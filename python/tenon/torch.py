@@ -21,17 +21,21 @@ meanwhile, the sender or the receiver gets NotFound or Corrupt.
 """
 
 import warnings
-from typing import Optional, TypeVar, Union
+from typing import Any, NamedTuple, Optional, Sequence, TypeVar, Union
 
 import torch
 
-from . import _core, _torch_file, _torch_storage
+from . import _core, _torch_cuda, _torch_file, _torch_storage
 from ._cpython import ForkingPickler, extra_reducers
 from ._torch_private import apply_to_module, check_words, is_lazy, untyped
 from ._torch_reduce import check_device, parts_of, reduce_any_storage, reduce_tensor
-from ._torch_storage import check_on_cpu, find, is_shared_originally, over, share
+from ._torch_storage import check_device_of, find, is_shared_originally, over, share
 
 __all__ = [
+    "Copies",
+    "allocator",
+    "copies",
+    "empty",
     "from_torch",
     "install",
     "is_installed",
@@ -102,7 +106,9 @@ def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _
 
     Parameters
     ----------
-    tensor : torch.Tensor, strided, on the CPU, without a pending conjugation or negation
+    tensor : torch.Tensor, strided, on the CPU or a CUDA device, without a pending conjugation or negation
+        On a device the result has the work that the current stream was given: Tensor.wait() lets another
+        stream wait for it.
     domain : tenon.Domain, None for this process's
 
     Returns
@@ -121,9 +127,11 @@ def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _
     dtype, storage = _core.dtype_name(tensor.dtype), untyped(tensor)
     where = domain or _core.default_domain()
     if tensor.numel() == 0:  # an empty view does not tell the address of its storage
-        result = where.empty(tuple(tensor.shape), dtype)
+        device = "cpu" if tensor.device.type == "cpu" else _torch_cuda.name_of(tensor.device)
+        result = where.empty(tuple(tensor.shape), dtype, device=device)
     else:
         result = _view_of(share(storage, where, tensor=tensor.detach()), tensor, dtype, where)
+    _torch_cuda.record(result)
     result.requires_grad = tensor.requires_grad
     return result
 
@@ -137,7 +145,7 @@ def _view_of(shared, tensor, dtype, domain):
 
 
 def _copied(tensor, domain):
-    copy = domain.empty(tensor.shape, tensor.dtype)
+    copy = domain.empty(tensor.shape, tensor.dtype, device=tensor.device)
     copy.copy_from(tensor)
     return copy
 
@@ -173,7 +181,7 @@ def _same_memory(tensor, dtype):
     storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
     strides = tuple(max(step, 0) for step in tensor.strides)  # a negative stride of one element is never used
     place = tensor.byte_offset // tensor.itemsize, tensor.shape, strides
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, *place)
 
 
 def to_torch(tensor: _core.Tensor) -> torch.Tensor:
@@ -181,21 +189,87 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
 
     Parameters
     ----------
-    tensor : tenon.Tensor, on the CPU, not read-only, and without negative strides
+    tensor : tenon.Tensor, on the CPU or a CUDA device, not read-only, and without negative strides
+        On a device the current stream waits for what was recorded in it.
 
     Returns
     -------
     torch.Tensor
     """
-    check_on_cpu(tensor)
+    check_device_of(tensor)
     dtype = getattr(torch, tensor.dtype, None)
     if dtype is None:
         raise TypeError(f"PyTorch has no dtype {tensor.dtype}")
     if tensor.size == 0:
-        result = torch.empty(tensor.shape, dtype=dtype, device="cpu")
+        result = torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
     else:
         result = _same_memory(tensor, dtype)
     return result.requires_grad_() if tensor.requires_grad else result
+
+
+# ---- CUDA
+
+
+class Copies(NamedTuple):
+    """What was copied into tenon's memory on CUDA devices, because the memory of its allocator cannot be shared."""
+
+    count: int
+    bytes: int
+
+
+def copies() -> Copies:
+    """How often, and how many bytes, this process has copied CUDA storages to share them. The first copy warns."""
+    return Copies(**_torch_cuda.copies)
+
+
+def empty(
+    *size: Union[int, Sequence[int]],
+    dtype: Optional[torch.dtype] = None,
+    device: Union[None, str, int, torch.device] = None,
+    requires_grad: bool = False,
+    domain: Optional[_core.Domain] = None,
+) -> torch.Tensor:
+    """torch.empty() in tenon's shared memory: the tensor is sent without a copy.
+
+    Parameters
+    ----------
+    size : ints, or one sequence of them
+    dtype : torch.dtype, None for PyTorch's default
+    device : the CPU or a CUDA device; None for PyTorch's default
+    domain : tenon.Domain, None for this process's
+
+    Returns
+    -------
+    torch.Tensor, of undefined content
+    """
+    shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    where = torch.empty(0).device if device is None else torch.device(device)
+    check_device(where, "a tensor")
+    name = "cpu" if where.type == "cpu" else _torch_cuda.name_of(where)
+    place = domain or _core.default_domain()
+    tensor = to_torch(place.empty(shape, _core.dtype_name(dtype or torch.get_default_dtype()), device=name))
+    return tensor.requires_grad_(requires_grad)
+
+
+def allocator(domain: Optional[_core.Domain] = None) -> Any:
+    """An allocator of PyTorch whose CUDA tensors lie in tenon's memory, and are sent without a copy.
+
+        torch.cuda.memory.change_current_allocator(tenon.torch.allocator())
+
+    PyTorch takes one allocator, before its first CUDA tensor. Each tensor is a block of its own. When
+    PyTorch frees it, the block goes to others after the work of its stream, and not before all other
+    processes that received it have given it back. Do not use it for a torch.cuda.MemPool: a pool gives
+    memory that PyTorch has freed to the next tensor, although another process still reads it.
+
+    Parameters
+    ----------
+    domain : tenon.Domain, None for this process's
+
+    Returns
+    -------
+    torch.cuda.memory.CUDAPluggableAllocator
+    """
+    return _torch_cuda.make_allocator(domain or _core.default_domain())
 
 
 # ---- replacements for PyTorch's functions
@@ -204,20 +278,21 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
 def _storage_share_memory_(self):
     """Move the storage into tenon's shared memory.
 
-    Nothing happens if the storage is shared already or does not lie in memory of the CPU.
+    Nothing happens if the storage is shared already or lies in memory of a device other than a CUDA device.
     """
-    if self.device.type == "cpu" and self.nbytes() > 0:
+    if self.device.type in ("cpu", "cuda") and self.nbytes() > 0:
+        check_device(self.device, "a storage")
         share(self)
     return self
 
 
 def _storage_new_shared(cls, size, *, device="cpu"):
     """A storage of `size` bytes in tenon's shared memory."""
-    if torch.device(device).type != "cpu":
+    where = torch.device(device)
+    if where.type not in ("cpu", "cuda") or size == 0:
         return cls(size, device=device)
-    if size == 0:
-        return cls(0)
-    return over(_core.default_domain().empty((size,), "uint8"))
+    name = "cpu" if where.type == "cpu" else _torch_cuda.name_of(where)
+    return over(_core.default_domain().empty((size,), "uint8", device=name))
 
 
 _REDUCERS = {

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_memory: memory of devices for PyTorch's allocator, each piece a tensor of tenon.
+ *
+ * torch.cuda.memory.CUDAPluggableAllocator calls the three exported functions in any thread,
+ * with or without the GIL, and with locks of PyTorch held. So they never take the GIL: a mutex
+ * of this file protects the table, and is held while the domain that has the memory is closed.
+ * Source: PyTorch, "Using custom memory allocators for CUDA", notes/cuda.html.
+ */
+#include "core.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* The signatures that PyTorch documents; a stream is a cudaStream_t, which is a CUstream. */
+EXPORTED void *tenon_torch_alloc(ptrdiff_t size_bytes, int device, void *stream);
+EXPORTED void tenon_torch_free(void *address, ptrdiff_t size_bytes, int device, void *stream);
+EXPORTED void tenon_torch_record_stream(void *address, void *stream);
+
+struct piece {
+    struct piece *next;
+    const void *address;
+    tn_tensor *tensor; /* the only reference that this file has */
+};
+
+enum { BUCKETS = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tn_domain *domain_now; /* where new pieces are made; NULL: nowhere */
+static struct piece *buckets[BUCKETS];
+static size_t piece_count;
+
+static struct piece **bucket_of(const void *address)
+{
+    return &buckets[((uintptr_t)address >> 9) % BUCKETS];
+}
+
+/* Where a piece hangs; what is there is NULL if it is none of this file's. */
+static struct piece **place_of(const void *address)
+{
+    struct piece **at = bucket_of(address);
+    while (*at != NULL && (*at)->address != address)
+        at = &(*at)->next;
+    return at;
+}
+
+static int make(ptrdiff_t size_bytes, int device, tn_tensor **ret)
+{
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .device = {TN_DEVICE_CUDA, device}};
+    int64_t shape = size_bytes;
+    if (domain_now == NULL || size_bytes <= 0)
+        return TN_ERR_CLOSED;
+    return tn_tensor_create(domain_now, TN_UINT8, 1, &shape, &options, ret);
+}
+
+/* NULL: there is no memory, and PyTorch raises. */
+void *tenon_torch_alloc(ptrdiff_t size_bytes, int device, void *stream)
+{
+    struct piece *piece = malloc(sizeof *piece);
+    void *address = NULL;
+    if (piece == NULL)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    if (make(size_bytes, device, &piece->tensor) == 0) {
+        struct piece **bucket = NULL;
+        address = tn_tensor_data(piece->tensor);
+        bucket = bucket_of(address);
+        piece->address = address;
+        piece->next = *bucket;
+        *bucket = piece;
+        piece_count++;
+        (void)!tn_tensor_wait(piece->tensor,
+                              stream); /* of new memory there is nothing pending */
+        piece = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(piece);
+    return address;
+}
+
+/*
+ * The memory goes to others once the stream has done what it was given, and when no other
+ * process has the tensor. If the stream cannot be recorded, tn_tensor_unref() waits.
+ */
+void tenon_torch_free(void *address, ptrdiff_t size_bytes, int device, void *stream)
+{
+    (void)size_bytes, (void)device;
+    pthread_mutex_lock(&lock);
+    struct piece **at = place_of(address), *piece = *at;
+    if (piece != NULL) {
+        *at = piece->next;
+        piece_count--;
+        (void)!tn_tensor_record(piece->tensor, stream);
+        tn_tensor_unref(piece->tensor);
+    }
+    pthread_mutex_unlock(&lock);
+    free(piece);
+}
+
+void tenon_torch_record_stream(void *address, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    struct piece *piece = *place_of(address);
+    if (piece != NULL)
+        (void)!tn_tensor_record(piece->tensor, stream);
+    pthread_mutex_unlock(&lock);
+}
+
+void tnp_torch_memory_close(tn_domain *domain)
+{
+    pthread_mutex_lock(&lock);
+    if (domain == domain_now)
+        domain_now = NULL;
+    tn_domain_close(domain);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- functions of the module ------------------------------------------------------------- */
+
+static PyObject *set_torch_memory(PyObject *module, PyObject *domain)
+{
+    (void)module;
+    tn_domain *d = tnp_domain_of(domain);
+    if (d == NULL)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    domain_now = d;
+    pthread_mutex_unlock(&lock);
+    Py_RETURN_NONE;
+}
+
+static PyObject *torch_memory_count(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    pthread_mutex_lock(&lock);
+    size_t count = piece_count;
+    pthread_mutex_unlock(&lock);
+    return PyLong_FromSize_t(count);
+}
+
+static PyMethodDef functions[] = {
+    {"set_torch_memory", set_torch_memory, METH_O,
+     "set_torch_memory($module, domain, /)\n--\n\n"
+     "Let tenon_torch_alloc() take memory of this domain."},
+    {"torch_memory_count", torch_memory_count, METH_NOARGS,
+     "torch_memory_count($module, /)\n--\n\n"
+     "How many pieces tenon_torch_alloc() has made that are not free again."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Another thread of the parent may have held the lock when it forked. */
+static void renew_lock(void) { lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
+
+int tnp_torch_memory_init(PyObject *module)
+{
+    if (pthread_atfork(NULL, NULL, renew_lock) == 0)
+        return PyModule_AddFunctions(module, functions);
+    PyErr_NoMemory();
+    return -1;
+}

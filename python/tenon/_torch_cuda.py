@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's CUDA: the only module of the package that reaches it.
+
+tests/python/cuda_torch.py puts the fake driver behind the same names of PyTorch.
+
+Storages are shared here as those of the CPU are in _torch_storage.py: their memory is tenon's, or becomes
+tenon's. A storage that is sent is recorded on the current stream of the thread that sends it, and the
+current stream of the thread that receives it waits for that. So work is ordered as if both were one program,
+and no process waits.
+"""
+
+import ctypes
+import threading
+import warnings
+
+import torch
+
+from . import _core
+from ._torch_private import exchange, untyped
+
+# How often, and how many bytes, storages of other allocators were copied into tenon's memory.
+copies = {"count": 0, "bytes": 0}
+_copies_lock = threading.Lock()
+
+
+def is_available():
+    """Whether this PyTorch can have tensors on CUDA devices, and tenon's devices are the same ones."""
+    return torch.version.hip is None and torch.cuda.is_available()
+
+
+def check():
+    if torch.version.hip is not None:
+        raise NotImplementedError("tenon does not share memory of ROCm's devices yet: move the tensor to the CPU first")
+
+
+def index_of(device):
+    """The number of a torch.device."""
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def current_stream(index):
+    """The number of the stream to which this thread gives work on a device now."""
+    return torch.cuda.current_stream(index).cuda_stream
+
+
+def stream_for(tensor):
+    """The same, for the device of a tensor of tenon."""
+    return current_stream(int(tensor.device.partition(":")[2]))
+
+
+def name_of(device):
+    """The name that tenon has for a torch.device."""
+    return f"cuda:{index_of(device)}"
+
+
+def record(tensor):
+    """Say that the current stream was given the work on a tensor of tenon, if it is on a device.
+
+    The address of the tensor is asked for before: whoever asks for it afterwards may give further work.
+    """
+    if tensor.device != "cpu":
+        tensor.record(stream_for(tensor))
+
+
+def storage_over(tensor):
+    """A storage over all of a tensor of tenon, uint8 [n] on a device, without waiting for its content."""
+    return untyped(torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=-1)))
+
+
+def bytes_of(storage):
+    """All of a storage, as uint8 [n]."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _shared_in_place(storage, domain):
+    """The tensor over a storage of another allocator, where its memory can be shared as it is; else None."""
+    try:
+        tensor = _core.from_dlpack(bytes_of(storage), stream=-1)  # it is used on the same stream
+        return tensor.share(domain)
+    except (BufferError, _core.Unsupported, _core.Denied):
+        return None
+
+
+def _moved(storage, domain, shown, timeout):
+    """Copy a storage into tenon's memory on its device, in the order of the current stream, and give it that memory."""
+    stream = torch.cuda.current_stream(index_of(storage.device))
+    target = domain.empty(*shown, timeout, device=name_of(storage.device))
+    new = storage_over(target.view((storage.nbytes(),), "uint8"))
+    former = bytes_of(storage)
+    bytes_of(new).copy_(former, non_blocking=True)
+    former.record_stream(stream)  # its allocator gives the memory to others after the copy
+    exchange(storage, new)
+    target.record(stream)
+    with _copies_lock:
+        copies["count"] += 1
+        copies["bytes"] += storage.nbytes()
+        is_first = copies["count"] == 1
+    if is_first:
+        warnings.warn(
+            "a CUDA tensor was copied into tenon's memory, since the memory of its allocator cannot be shared: "
+            "tenon.torch.empty() and tenon.torch.memory_pool() make tensors there at once, and "
+            "tenon.torch.copies() counts",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return target
+
+
+def bring_in(storage, domain, shown, timeout):
+    """The tensor over a storage that lies in no memory of tenon's, which is shared as it is, or copied once."""
+    tensor = _shared_in_place(storage, domain)
+    return tensor if tensor is not None else _moved(storage, domain, shown, timeout)
+
+
+def make_allocator(domain):
+    """PyTorch's allocator over the functions of python/core/torch_memory.c."""
+    check()
+    _core.set_torch_memory(domain)
+    made = torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, "tenon_torch_alloc", "tenon_torch_free")
+    inner = made.allocator()
+    if hasattr(inner, "set_record_stream_fn"):  # what Tensor.record_stream() calls
+        function = ctypes.CDLL(_core.__file__).tenon_torch_record_stream
+        inner.set_record_stream_fn(ctypes.cast(function, ctypes.c_void_p).value)
+    return made
