@@ -183,6 +183,8 @@ void tnp_domain_leave(tnp_domain *domain);
  * torch_memory.c: tn_domain_close(), while PyTorch's allocator is in no call on the domain.
  */
 void tnp_torch_memory_close(tn_domain *domain);
+/** torch_memory.c: let PyTorch's allocator take memory of this domain, which is open. */
+void tnp_torch_memory_use(tn_domain *domain);
 
 /* ---- waiting without the GIL (wait.c, domain.c) ----------------------------------------- */
 

@@ -243,7 +243,20 @@ static PyObject *find_device(PyObject *module, PyObject *text)
     return tnp_device(text, &device) < 0 ? NULL : tnp_device_name(device);
 }
 
+static PyObject *set_torch_memory(PyObject *module, PyObject *domain)
+{
+    (void)module;
+    tn_domain *d = tnp_domain_of(domain);
+    if (d == NULL)
+        return NULL;
+    tnp_torch_memory_use(d);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"set_torch_memory", set_torch_memory, METH_O,
+     "set_torch_memory($module, domain, /)\n--\n\n"
+     "Let tenon_torch_alloc() take memory of this domain."},
     {"devices", devices, METH_NOARGS,
      "devices($module, /)\n--\n\n"
      "A tuple for each device of this process, without the CPU."},

@@ -106,9 +106,6 @@ extern PyMemberDef tnp_object_members[];
         .tp_weaklistoffset = offsetof(tnp_object, weak),                                       \
     }
 
-/** stream.c: a method of queues. */
-PyObject *tnp_queue_set_stream(PyObject *queue, PyObject *args, PyObject *keywords);
-
 /* ---- locks, semaphores and conditions (sync.c) ------------------------------------------- */
 
 bool tnp_is_semaphore(PyObject *object);

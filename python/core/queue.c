@@ -84,6 +84,29 @@ static PyObject *watch(PyObject *self, PyObject *argument)
     Py_RETURN_NONE;
 }
 
+static PyObject *set_stream(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"device", "stream", NULL};
+    PyObject *device_object, *stream_object = Py_None;
+    tn_device device = {0};
+    void *stream;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:set_stream", names, &device_object,
+                                     &stream_object) ||
+        tnp_stream(stream_object, &stream) < 0 ||
+        (device_object != Py_None && tnp_device(device_object, &device) < 0))
+        return NULL;
+    tn_queue *queue = tnp_object_handle(self);
+    if (queue == NULL)
+        return NULL;
+    if (tnp_waiter_count(&((tnp_object *)self)->waiters) > 0)
+        return tnp_raise_text(TN_ERR_INVALID,
+                              "another thread waits in this queue: set the stream before");
+    int status = tn_queue_set_stream(queue, device, stream);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
 /* ---- waiting ----------------------------------------------------------------------------- */
 
 /*
@@ -275,7 +298,7 @@ static PyMethodDef queue_methods[] = {
     {"watch", watch, METH_O,
      "watch($self, watch, /)\n--\n\n"
      "Let the domain's poll_fd() tell of it, or no longer."},
-    {"set_stream", WITH_KEYWORDS(tnp_queue_set_stream), METH_VARARGS | METH_KEYWORDS,
+    {"set_stream", WITH_KEYWORDS(set_stream), METH_VARARGS | METH_KEYWORDS,
      "set_stream($self, /, device, stream=None)\n--\n\n"
      "Let the messages of this object follow a stream of a device; None: no more."},
     {"push", WITH_KEYWORDS(push_message), METH_VARARGS | METH_KEYWORDS,

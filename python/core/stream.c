@@ -8,7 +8,6 @@
  * Source: cuda_stream of torch.cuda.Stream, ptr of cupy.cuda.Stream, and __cuda_stream__ of
  * NVIDIA's cuda.core, "CUDA stream protocol".
  */
-#include "object.h"
 #include "tensor.h"
 
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
@@ -159,29 +158,4 @@ PyObject *tnp_tensor_get_is_incomplete(PyObject *self, void *unused)
 {
     (void)unused;
     return PyBool_FromLong(tnp_info(tensor_in(self)).is_incomplete);
-}
-
-/* ---- queues ------------------------------------------------------------------------------ */
-
-PyObject *tnp_queue_set_stream(PyObject *self, PyObject *args, PyObject *keywords)
-{
-    static char *names[] = {"device", "stream", NULL};
-    PyObject *device_object, *stream_object = Py_None;
-    tn_device device = {0};
-    void *stream;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:set_stream", names, &device_object,
-                                     &stream_object) ||
-        tnp_stream(stream_object, &stream) < 0 ||
-        (device_object != Py_None && tnp_device(device_object, &device) < 0))
-        return NULL;
-    tn_queue *queue = tnp_object_handle(self);
-    if (queue == NULL)
-        return NULL;
-    if (tnp_waiter_count(&((tnp_object *)self)->waiters) > 0)
-        return tnp_raise_text(TN_ERR_INVALID,
-                              "another thread waits in this queue: set the stream before");
-    int status = tn_queue_set_stream(queue, device, stream);
-    if (status != 0)
-        return tnp_raise(status);
-    Py_RETURN_NONE;
 }

@@ -109,6 +109,13 @@ void tenon_torch_record_stream(void *address, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
+void tnp_torch_memory_use(tn_domain *domain)
+{
+    pthread_mutex_lock(&lock);
+    domain_now = domain;
+    pthread_mutex_unlock(&lock);
+}
+
 void tnp_torch_memory_close(tn_domain *domain)
 {
     pthread_mutex_lock(&lock);
@@ -120,18 +127,6 @@ void tnp_torch_memory_close(tn_domain *domain)
 
 /* ---- functions of the module ------------------------------------------------------------- */
 
-static PyObject *set_torch_memory(PyObject *module, PyObject *domain)
-{
-    (void)module;
-    tn_domain *d = tnp_domain_of(domain);
-    if (d == NULL)
-        return NULL;
-    pthread_mutex_lock(&lock);
-    domain_now = d;
-    pthread_mutex_unlock(&lock);
-    Py_RETURN_NONE;
-}
-
 static PyObject *torch_memory_count(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -142,9 +137,6 @@ static PyObject *torch_memory_count(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef functions[] = {
-    {"set_torch_memory", set_torch_memory, METH_O,
-     "set_torch_memory($module, domain, /)\n--\n\n"
-     "Let tenon_torch_alloc() take memory of this domain."},
     {"torch_memory_count", torch_memory_count, METH_NOARGS,
      "torch_memory_count($module, /)\n--\n\n"
      "How many pieces tenon_torch_alloc() has made that are not free again."},
