@@ -357,7 +357,7 @@ TN_TEST(tn_task_event_stays_as_it_is)
 
 TN_TEST(tn_sched_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_sched_options), 136);
+    assert_int_equal(sizeof(tn_sched_options), 144);
     PIN(tn_sched_options, struct_size, 0);
     PIN(tn_sched_options, resources, 8);
     PIN(tn_sched_options, flags, 16);
@@ -377,6 +377,7 @@ TN_TEST(tn_sched_options_stays_as_it_is)
     PIN(tn_sched_options, memories, 112);
     PIN(tn_sched_options, links, 120);
     PIN(tn_sched_options, devices, 128);
+    PIN(tn_sched_options, spill, 136);
 }
 
 TN_TEST(tn_memory_stays_as_it_is)
