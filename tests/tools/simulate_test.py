@@ -413,7 +413,7 @@ class Wrong(Case):
         self.machine_says({"resources": "GPU=(0"}, "GPU=(0: a parenthesis is not closed")
         self.machine_says({"resources": MACHINE, "memories": "NPU=1"}, "memories names NPU, which has no slots")
         self.machine_says({"resources": MACHINE, "memories": 5}, "memories is a number, not a text")
-        self.machine_says({"resources": MACHINE, "links": "NVLINK=1"}, "links names NVLINK: there are HOST, PEER and FAR")
+        self.machine_says({"resources": MACHINE, "links": "NVLINK=1"}, "links names NVLINK: there are HOST, PEER, FAR and DISK")
         self.assertEqual(self.tenon(f"{EXAMPLES}/graph.json", "-r", "GPU=(0", expect=2),
                          "tenon simulate: --resources: GPU=(0: a parenthesis is not closed\n")
 

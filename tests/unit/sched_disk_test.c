@@ -160,7 +160,7 @@ static void run_in_turn(tn_kind *kind, struct deed *deeds, uint32_t count)
     await_all();
 }
 
-TN_TEST(what_the_host_has_no_room_for_goes_to_the_disk_and_comes_back)
+TN_TEST(what_the_host_has_no_room_for_goes_to_the_disk_and_back)
 {
     open_with("CPU=2", "HOST=2000", 0);
     most[HOST] = 2000;
