@@ -4,6 +4,7 @@
 pub const TN_VERSION_MAJOR: u32 = 0;
 pub const TN_VERSION_MINOR: u32 = 1;
 pub const TN_VERSION_PATCH: u32 = 0;
+pub const TN_MEMORY_DISK: &[u8; 5usize] = b"DISK\0";
 pub const TN_STORAGE_MAGIC: &[u8; 9usize] = b"TENONSTO\0";
 pub const TN_EVENT_AUTO_RESET: u32 = 256;
 pub const TN_SEMAPHORE_OWNED: u32 = 256;
@@ -1361,6 +1362,7 @@ pub struct tn_sched_options {
     pub memories: *const ::std::os::raw::c_char,
     pub links: *const ::std::os::raw::c_char,
     pub devices: *const ::std::os::raw::c_char,
+    pub spill: *const ::std::os::raw::c_char,
 }
 impl Default for tn_sched_options {
     fn default() -> Self {
