@@ -56,24 +56,23 @@ static int make(ptrdiff_t size_bytes, int device, tn_tensor **ret)
     return tn_tensor_create(domain_now, TN_UINT8, 1, &shape, &options, ret);
 }
 
-/* NULL: there is no memory, and PyTorch raises. */
+/* NULL: there is no memory, and PyTorch raises. The stream has nothing to wait for: memory is
+   given out again only when the work on it is done. */
 void *tenon_torch_alloc(ptrdiff_t size_bytes, int device, void *stream)
 {
+    (void)stream;
     struct piece *piece = malloc(sizeof *piece);
     void *address = NULL;
     if (piece == NULL)
         return NULL;
     pthread_mutex_lock(&lock);
     if (make(size_bytes, device, &piece->tensor) == 0) {
-        struct piece **bucket = NULL;
         address = tn_tensor_data(piece->tensor);
-        bucket = bucket_of(address);
+        struct piece **bucket = bucket_of(address);
         piece->address = address;
         piece->next = *bucket;
         *bucket = piece;
         piece_count++;
-        (void)!tn_tensor_wait(piece->tensor,
-                              stream); /* of new memory there is nothing pending */
         piece = NULL;
     }
     pthread_mutex_unlock(&lock);

@@ -72,17 +72,11 @@ def bytes_of(storage):
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
 
 
-def _shared_in_place(storage, domain):
-    """The tensor over a storage of another allocator, where its memory can be shared as it is; else None."""
-    try:
-        tensor = _core.from_dlpack(bytes_of(storage), stream=-1)  # it is used on the same stream
-        return tensor.share(domain)
-    except (BufferError, _core.Unsupported, _core.Denied):
-        return None
+def bring_in(storage, domain, shown, timeout):
+    """Copy a storage into tenon's memory on its device, in the order of the current stream, and give it that memory.
 
-
-def _moved(storage, domain, shown, timeout):
-    """Copy a storage into tenon's memory on its device, in the order of the current stream, and give it that memory."""
+    Returns the tensor over it.
+    """
     stream = torch.cuda.current_stream(index_of(storage.device))
     target = domain.empty(*shown, timeout, device=name_of(storage.device))
     new = storage_over(target.view((storage.nbytes(),), "uint8"))
@@ -98,18 +92,12 @@ def _moved(storage, domain, shown, timeout):
     if is_first:
         warnings.warn(
             "a CUDA tensor was copied into tenon's memory, since the memory of its allocator cannot be shared: "
-            "tenon.torch.empty() and tenon.torch.memory_pool() make tensors there at once, and "
+            "tenon.torch.empty() and tenon.torch.allocator() make tensors there at once, and "
             "tenon.torch.copies() counts",
             RuntimeWarning,
             stacklevel=2,
         )
     return target
-
-
-def bring_in(storage, domain, shown, timeout):
-    """The tensor over a storage that lies in no memory of tenon's, which is shared as it is, or copied once."""
-    tensor = _shared_in_place(storage, domain)
-    return tensor if tensor is not None else _moved(storage, domain, shown, timeout)
 
 
 def make_allocator(domain):

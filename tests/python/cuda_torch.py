@@ -16,6 +16,7 @@ import threading
 
 import torch
 from devices import load_fake
+from torch import library
 
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry
 CPU, CUDA, META = 0, 1, 14  # c10::DeviceType
@@ -310,7 +311,7 @@ def overload(name):
 
 
 def register_kernels():
-    everything, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+    everything, aten = library.Library("_", "IMPL"), library.Library("aten", "IMPL")
     everything.fallback(fallback, "CUDA")
     for name in VIEWS:
         aten.impl(overload(name), redispatched(overload(name)), "CUDA")
