@@ -5,6 +5,7 @@ import contextlib
 import functools
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -446,7 +447,7 @@ def test_nothing_is_left_after_a_kill_in_the_middle(tmp_path):
 @pytest.mark.parametrize("order", ["parent first", "workers first"])
 def test_doctor_finds_nothing_after_all_were_killed(tmp_path, order):
     """Here the domain lives on: this process has joined it."""
-    process = start("print('in a task', flush=True); time.sleep(1000)", tmp_path)
+    process = start("print('in a task', flush=True); signal.pause()", tmp_path)
     name = process.stdout.readline().split()[1]
     member = tenon._core.Domain.open(name)
     program = pathlib.Path(tenon.__file__).with_name("bin") / "tenon"
@@ -458,13 +459,14 @@ def test_doctor_finds_nothing_after_all_were_killed(tmp_path, order):
     assert len(workers) >= 2
     found = tenon.inspect(name)
     assert found.blocks and found.objects and found.schedulers
+    ends = [os.pidfd_open(pid) for pid in workers]
     for pid in [process.pid, *workers] if order == "parent first" else [*workers, process.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=WAIT_S)
-    for pid in workers:
-        while state_of(pid) not in (None, "Z"):
-            time.sleep(0.001)
+    for end in ends:
+        assert select.select([end], [], [], WAIT_S)[0]
+        os.close(end)
     member.reap()
     done = subprocess.run([program, "doctor", name], capture_output=True, text=True, timeout=WAIT_S)
     assert (done.returncode, done.stdout) == (0, f"{name}: 0 discrepancies\n"), done.stderr
