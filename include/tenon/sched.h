@@ -144,8 +144,8 @@ typedef struct tn_sched_options {
  *         TN_ERR_FULL, TN_ERR_CLOSED, TN_ERR_FORKED  with a domain, as tn_tensor_empty()
  *         TN_ERR_NOT_FOUND, TN_ERR_UNSUPPORTED, TN_ERR_DEVICE  with devices, as
  *         tn_device_find() and tn_device_get_free()
- *         TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM  with spill: there
- * is no such folder, or no file can be made in it
+ *         TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_SYSTEM  with spill: there is no such folder,
+ *                           or no file can be made in it
  *
  * Blocks: never, but with devices as tn_device_get_free().
  * Crash: what the domain shows of the scheduler is gone with the seat of the process.

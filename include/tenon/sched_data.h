@@ -44,9 +44,10 @@ typedef struct tn_memory {
  * the tensor of its card by tn_data_tensor(). It waits for what it had the device do before it
  * ends.
  *
- * If a device has less memory than its card, or the disk is full, a copy ends the task as
- * TN_TASK_OOM does. If a device fails, its tasks fail with that error. Tasks with data do not
- * begin there any more, as long as another card of the resource can have the data.
+ * If a device has less memory than its card, a copy ends the task as TN_TASK_OOM does. If the
+ * device fails, its tasks fail with that error, and tasks with data do not begin there any
+ * more, as long as another card of the resource can have the data. If the disk fails or is
+ * full, the task that needed the room fails with TN_ERR_SYSTEM, and what was to leave stays.
  *
  * Data does not order tasks: the inputs of a task do. But no task runs while another one writes
  * data that it names, nor writes what another one reads.

@@ -34,23 +34,24 @@ int tni_os_disk_open(const char *folder, int *ret_fd)
     if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
         fd = open_and_unlink(folder);
     if (fd < 0)
-        return tni_linux_fail(tni_linux_status(errno), errno, "a file in the folder %s",
-                              folder);
+        return tni_linux_fail(errno == ENOSPC ? TN_ERR_SYSTEM : tni_linux_status(errno), errno,
+                              "making a file in the folder %s", folder);
     *ret_fd = fd;
     return 0;
 }
 
+/* A full disk is no lack of memory: to give memory back does not help. */
 static int fail(int error, const char *what, uint64_t offset)
 {
-    return tni_linux_fail(tni_linux_status(error), error,
-                          "%s the disk file of a scheduler at byte %llu", what,
-                          (unsigned long long)offset);
+    return tni_linux_fail(TN_ERR_SYSTEM, error,
+                          "%s the file for data that the host has no room for, at byte %llu",
+                          what, (unsigned long long)offset);
 }
 
 int tni_os_disk_write(int fd, uint64_t offset, const void *bytes, uint64_t size_bytes)
 {
-    int status =
-        tni_linux_check_file_size("the disk file", "of a scheduler", offset + size_bytes);
+    int status = tni_linux_check_file_size("the file", "for data that the host has no room for",
+                                           offset + size_bytes);
     for (uint64_t done = 0; status == 0 && done < size_bytes;) {
         ssize_t wrote =
             pwrite(fd, (const char *)bytes + done, size_bytes - done, (off_t)(offset + done));

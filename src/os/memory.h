@@ -142,12 +142,11 @@ uint64_t tni_os_shm_bytes(void);
  * Make one in a folder, with mode 0600; it is gone with its last descriptor. A death inside
  * leaves nothing, or, if the file system has no files without a name, an empty file
  * ".tenon-disk-XXXXXX".
- * @return 0, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY (the file system is full),
- *         TN_ERR_SYSTEM
+ * @return 0, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_SYSTEM, also if the file system is full
  * Fallback: tmpfile.
  */
 int tni_os_disk_open(const char *folder, int *ret_fd);
-/** TN_ERR_NO_MEMORY: the file system is full; TN_ERR_SYSTEM. */
+/** TN_ERR_SYSTEM, also if the file system is full. */
 int tni_os_disk_write(int fd, uint64_t offset, const void *bytes, uint64_t size_bytes);
 /** TN_ERR_SYSTEM, also if the file ends before. */
 int tni_os_disk_read(int fd, uint64_t offset, void *bytes, uint64_t size_bytes);

@@ -83,8 +83,9 @@ static int add(struct tn_sched *sched, struct tn_data *data, uint32_t first)
 {
     int status = 0;
     tni_sched_lock(sched);
-    const struct tni_memory *its =
-        first == TNI_NO_MEMORY ? NULL : &sched->plan.memories.all[first];
+    bool takes_room =
+        first != TNI_NO_MEMORY && first != TNI_HOST; /* the program's own does not */
+    const struct tni_memory *its = takes_room ? &sched->plan.memories.all[first] : NULL;
     if (its != NULL && its->capacity - its->used < data->options.bytes)
         status = fail_room(sched, data, first);
     else if ((data->its = tni_data_create(&sched->plan, data->options.bytes, first)) == NULL)

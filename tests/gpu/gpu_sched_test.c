@@ -24,14 +24,15 @@ static void begin(const struct fake_options *fake, const tn_domain_options *opti
     domain = tnt_domain(options);
 }
 
-/* Two cards of two slots, each with room for `bytes`, or as much as its device has. */
+/* Two cards of two slots, each with as much as its device has, or as `memories` says. */
 static void open_sched(const char *memories)
 {
-    TN_CHECK_OK(
-        tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))",
-                                   .memories = memories, .devices = "GPU=(cuda:0,cuda:1)",
-                                   .domain = domain, .name = "cards"),
-                        &sched));
+    bool has_disk = memories != NULL && strstr(memories, "HOST=") != NULL;
+    TN_CHECK_OK(tn_sched_create(
+        TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))",
+                   .memories = memories, .spill = has_disk ? "/tmp" : NULL,
+                   .devices = "GPU=(cuda:0,cuda:1)", .domain = domain, .name = "cards"),
+        &sched));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 }
 
@@ -365,8 +366,21 @@ TN_TEST(what_is_moved_and_what_is_on_cards_is_counted)
 
 /* ---- little memory ----------------------------------------------------------------------- */
 
+/* Make data that the program does not keep on the host, and let tasks write i to each. */
+static void make_written(int count, tn_kind *kind, struct deed *deeds)
+{
+    tn_tensor *like = make_home(COUNT, 0);
+    for (int i = 0; i < count; i++) {
+        TN_CHECK_OK(create(like, TN_DATA_LIKE, &data[i]));
+        deeds[i] = deed_of(data[i], TN_WRITE, i);
+        add(kind, &deeds[i], NULL);
+    }
+    tn_tensor_unref(like);
+    TN_CHECK_OK(run_all());
+}
+
 /* Each card has room for three items, and each item is written by many tasks anywhere. */
-TN_TEST_WITHIN(tasks_at_random_on_two_devices_lose_no_write, 200)
+static void run_at_random(const char *memories)
 {
     enum { DATA = 10, TASKS = 600 };
     static struct deed deeds[TASKS];
@@ -375,13 +389,12 @@ TN_TEST_WITHIN(tasks_at_random_on_two_devices_lose_no_write, 200)
     tn_kind *kinds[5];
     int64_t sum[DATA];
     uint64_t evictions = 0;
-    begin_cards("GPU=200000");
+    begin_cards(memories);
     for (int i = 0; i < 5; i++)
         kinds[i] = kind_of(act, requests[i], NULL);
-    for (int i = 0; i < DATA; i++) {
-        make(i, COUNT, i);
+    make_written(DATA, kinds[0], deeds);
+    for (int i = 0; i < DATA; i++)
         sum[i] = i;
-    }
     for (int i = 0; i < TASKS; i++) {
         struct deed *deed = &deeds[i];
         *deed = (struct deed){.count = 1 + (uint32_t)tnt_random_below(3), .add = i};
@@ -396,7 +409,7 @@ TN_TEST_WITHIN(tasks_at_random_on_two_devices_lose_no_write, 200)
     TN_CHECK_OK(run_all());
     for (int i = 0; i < DATA; i++) {
         TN_CHECK_OK(tn_data_fetch(data[i], TN_NOW));
-        expect_numbers(homes[i], sum[i]);
+        expect_numbers(tn_data_tensor(data[i]), sum[i]);
     }
     for (uint32_t slot = 0; slot < 4; slot += 2) {
         assert_true(info_of(slot).used <= 200000);
@@ -404,6 +417,16 @@ TN_TEST_WITHIN(tasks_at_random_on_two_devices_lose_no_write, 200)
     }
     assert_true(evictions > 0);
     end();
+}
+
+TN_TEST_WITHIN(tasks_at_random_on_two_devices_lose_no_write, 200)
+{
+    run_at_random("GPU=200000");
+}
+
+TN_TEST_WITHIN(tasks_at_random_lose_no_write_if_devices_evict_to_a_file, 200)
+{
+    run_at_random("GPU=200000 HOST=200000");
 }
 
 /* The cards are said to have more memory than their devices have. */
