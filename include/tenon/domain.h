@@ -47,6 +47,9 @@ typedef struct tn_domain_options {
     uint64_t device_slab_bytes;  /* memory of a device that is taken at once and cut into small
                                     tensors; default and most: 64 MiB. Less wastes less of a
                                     small card, and takes more descriptors */
+    uint64_t foreign_wait_ns;    /* how long tn_domain_close() waits for processes that use
+                                    tensors in memory of this process's other allocators on
+                                    devices (docs/guide/gpu.md); default: 5 s */
 } tn_domain_options;
 
 /**

@@ -90,6 +90,9 @@ typedef struct tn_tensor_options {
     tn_device device;     /* where its memory is; default: the CPU; of tn_tensor_clone() the
                              device of the tensor. A tensor on another device has the strategy
                              TN_STRATEGY_CUDA_VMM */
+    void *stream;         /* of tn_tensor_share(), for a private tensor on a device that has to
+                             be copied: the copy comes after what this stream was given, and
+                             does not wait; default: the device's default stream */
 } tn_tensor_options;
 
 /**

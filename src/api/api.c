@@ -103,12 +103,15 @@ static int join_when_reclaimed(struct tni_segment *segment, tn_domain **ret_doma
                     segment->geometry.seats, segment->name, dead);
 }
 
+#define FOREIGN_WAIT_NS (UINT64_C(5) * 1000 * 1000 * 1000) /* unless the options say else */
+
 /* Take a seat in a segment, which is consumed on success. */
 static int take_seat(struct tni_segment *segment, tn_domain **ret_domain)
 {
     int status = join_when_reclaimed(segment, ret_domain);
     if (status != 0)
         return status;
+    (*ret_domain)->foreign_wait_ns = FOREIGN_WAIT_NS;
     tni_alloc_init(*ret_domain);
     tni_ref_init(*ret_domain);
     tni_backing_init(*ret_domain); /* it asks ref what a forked child has */
@@ -259,7 +262,12 @@ static int log_refusal(int status)
 int tn_domain_open(const char *name, const tn_domain_options *options, uint32_t flags,
                    tn_domain **ret_domain)
 {
-    return log_refusal(open_domain(name, options, flags, ret_domain));
+    tn_domain_options o = {.struct_size = sizeof o};
+    int status = log_refusal(open_domain(name, options, flags, ret_domain));
+    if (status == 0 && tni_take_options("tn_domain_options", options, sizeof o, &o) == 0 &&
+        o.foreign_wait_ns != 0)
+        (*ret_domain)->foreign_wait_ns = o.foreign_wait_ns;
+    return status;
 }
 
 int tn_domain_inherit(tn_domain **ret_domain)
@@ -358,6 +366,7 @@ int tn_domain_trim(tn_domain *d, uint64_t keep_bytes, uint64_t *ret_freed_bytes)
     freed += tni_ref_trim_slabs(d, thread, NULL, UINT64_MAX);
     tni_thread_leave(thread);
     tni_backing_sweep_slabs(d);
+    tni_opened_sweep(d, true);
     if (ret_freed_bytes != NULL)
         *ret_freed_bytes = freed;
     return 0;

@@ -57,6 +57,7 @@ static int name_object(struct tn_domain *d, tni_block block,
     memcpy(b->path, path, sizeof b->path);
     TNI_PUT(b->device_type, about->device.type);
     TNI_PUT(b->device_flags, about->device_flags);
+    atomic_store_explicit(&b->moved, 0, memory_order_relaxed);
     memcpy(b->device_uuid, about->uuid, sizeof b->device_uuid);
     /* This release pairs with the acquire in tni_backing_copy_record(). */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),
@@ -423,6 +424,7 @@ void tni_backing_fini(struct tn_domain *d)
     tni_mappings_lock(d);
     tni_mappings_sweep_parked(d, true);
     tni_mappings_end_slabs(d);
+    tni_opened_end(d);
     tni_device_objects_end(d);
     tni_mappings_unlock(d);
 }

@@ -68,8 +68,10 @@ struct tni_backing_part {
     uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* unmapped, but with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
-    uint64_t used_devices;   /* of CUDA, a bit each, that this process uses for the domain */
-    _Atomic bool has_pinned; /* this process has registered memory of the domain */
+    struct tni_opened *opened; /* allocations of other processes: opened.c */
+    int32_t opened_pid;        /* whose list it is */
+    uint64_t used_devices;     /* of CUDA, a bit each, that this process uses for the domain */
+    _Atomic bool has_pinned;   /* this process has registered memory of the domain */
     _Atomic uint64_t slabs_seen; /* header->slabs_ended when this process last unmapped slabs */
 };
 TNI_PART(backing, TNI_PART_BACKING)
@@ -88,11 +90,14 @@ struct tni_mapping {
     int fd;                    /* of the object; -1: not kept. See table.c, I4 */
     _Atomic bool is_deposited; /* tenond has a copy of the descriptor */
     bool is_read_only;
-    bool is_write_once;       /* only its maker may write; the maker maps it writable */
-    bool is_slab;             /* it stays mapped while no tensor uses it: device.c, I9 */
-    _Atomic uint32_t first;   /* the first block of a slab's span; 0: not known yet */
-    char *path;               /* of a named file; NULL: a memfd */
-    struct tni_mapping *next; /* in the list of parked mappings: table.c, I6 */
+    bool is_write_once;        /* only its maker may write; the maker maps it writable */
+    bool is_ipc;               /* memory of another allocator, or moved from there */
+    bool is_foreign;           /* it is this process's, and not unmapped: foreign.c */
+    struct tni_opened *opened; /* what it is in, of another process; NULL: nothing */
+    bool is_slab;              /* it stays mapped while no tensor uses it: device.c, I9 */
+    _Atomic uint32_t first;    /* the first block of a slab's span; 0: not known yet */
+    char *path;                /* of a named file; NULL: a memfd */
+    struct tni_mapping *next;  /* in the list of parked mappings: table.c, I6 */
 };
 
 /** What a new storage is for. */
@@ -164,6 +169,8 @@ int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generati
 struct tni_mapping *tni_backing_find(struct tn_domain *domain, uintptr_t address,
                                      uint64_t size_bytes);
 
+/** Add a reference to a mapping. */
+void tni_backing_ref(struct tn_domain *domain, struct tni_mapping *mapping);
 /**
  * Release a reference of a mapping. The caller does this before it releases the block, because
  * the block may be reused right after that.
@@ -219,6 +226,18 @@ void tni_backing_fini(struct tn_domain *domain);
  */
 int tni_backing_read(const struct tni_segment *segment, tni_block block,
                      struct tni_backing *ret_backing);
+
+/** Whether a description that was copied and checked is of memory of another allocator. */
+static inline bool tni_backing_is_ipc(const struct tni_backing *b)
+{
+    return atomic_load_explicit(&b->strategy, memory_order_relaxed) == TN_STRATEGY_CUDA_IPC;
+}
+/** Whether that memory is still where the other allocator made it: it is not tenon's. */
+static inline bool tni_backing_is_foreign(const struct tni_backing *b)
+{
+    return tni_backing_is_ipc(b) &&
+           atomic_load_explicit(&b->moved, memory_order_relaxed) != TNI_MOVED;
+}
 
 /* ---- objects, in a domain or not (store.c) ----------------------------------------------- */
 
@@ -287,5 +306,7 @@ int tni_files_let_go(const struct tni_segment *segment, bool look_only, tni_file
  */
 void tni_mappings_lock(struct tn_domain *domain);
 void tni_mappings_unlock(struct tn_domain *domain);
+
+#include "backing/foreign.h"
 
 #endif

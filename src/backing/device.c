@@ -26,8 +26,8 @@
 
 /* ---- the device -------------------------------------------------------------------------- */
 
-/* I8. pre: the lock of mappings */
-static int use(struct tn_domain *d, tn_device device)
+/* I8 */
+int tni_device_object_use(struct tn_domain *d, tn_device device)
 {
     const struct tni_memory_kind *kind = tni_memory_kind(device.type);
     uint64_t *used = &tni_backing_part(d)->used_devices;
@@ -65,7 +65,7 @@ int tni_device_object_measure(struct tn_domain *d, struct tni_backing_about *abo
     if (status != 0)
         return status;
     tni_mappings_lock(d);
-    status = use(d, about->device);
+    status = tni_device_object_use(d, about->device);
     tni_mappings_unlock(d);
     if (status == 0)
         status = kind->granularity(kind, about->device.id, &granule);
@@ -95,6 +95,7 @@ static struct usage sum_usage(const struct tni_segment *s, const uint8_t uuid[16
         if (tni_word_state(atomic_load(tni_word_at(s, block))) != TNI_BLOCK_ALLOC ||
             !tni_alloc_has_memory(s, block) ||
             tni_backing_copy_record(tni_backing_at(s, block), &b) == 0 || b.device_type == 0 ||
+            tni_backing_is_foreign(&b) ||
             memcmp(b.device_uuid, uuid, sizeof b.device_uuid) != 0)
             continue;
         if (!tni_add_size(usage.bytes, b.object_bytes, &usage.bytes))
@@ -209,7 +210,7 @@ int tni_device_object_map(struct tn_domain *d, const struct tni_backing *b, int 
     if (status == 0)
         status = tni_os_identify(fd, &inode, &device);
     if (status == 0)
-        status = use(d, memory.device);
+        status = tni_device_object_use(d, memory.device);
     if (status == 0)
         status = kind->map(kind, &memory, fd);
     if (status != 0)
@@ -220,6 +221,7 @@ int tni_device_object_map(struct tn_domain *d, const struct tni_backing *b, int 
                                         .refs = 1,
                                         .fd = -1,
                                         .is_write_once = is_write_once,
+                                        .is_ipc = tni_backing_is_ipc(b),
                                         .is_slab = (b->flags & TNI_BACKING_SLAB) != 0};
     set_memory(ret_mapping, &memory);
     return 0;

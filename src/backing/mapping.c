@@ -289,12 +289,33 @@ static int map_on_device(struct tn_domain *d, const struct storage_id *id,
     return 0;
 }
 
+/* Read the description, and wait while the maker of the memory copies it: foreign.c, I13. */
+static int read_settled(struct tn_domain *d, tni_block block, struct tni_backing *ret_backing)
+{
+    uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_NS;
+    int status;
+    for (uint32_t tries = 0;; tries++) {
+        status = tni_backing_read(&d->segment, block, ret_backing);
+        if (status != 0 || !tni_backing_is_ipc(ret_backing) ||
+            atomic_load(&ret_backing->moved) != TNI_MOVING)
+            return status;
+        if (!tni_process_who_runs(&d->segment, atomic_load(&ret_backing->owner)))
+            return 0; /* and so it is lost */
+        if (tni_os_now_ns() >= deadline_ns)
+            return tni_fail(TN_ERR_UNSUPPORTED,
+                            "the process that made block %08x is leaving, and copies it; try "
+                            "again",
+                            block.id);
+        tni_os_back_off(tries);
+    }
+}
+
 static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
                    struct tni_mapping **ret_mapping)
 {
     struct tni_backing b;
     struct descriptor found = {.fd = -1};
-    int status = tni_backing_read(&d->segment, block, &b);
+    int status = read_settled(d, block, &b);
     if (status != 0)
         return status;
     const struct storage_id id = {
@@ -302,8 +323,9 @@ static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
-    status = b.device_type != 0 ? map_on_device(d, &id, &b, m, &found)
-                                : map_object(d, &id, &b, m, &found);
+    status = tni_backing_is_foreign(&b) ? tni_opened_map(d, block, generation, &b, m)
+             : b.device_type != 0       ? map_on_device(d, &id, &b, m, &found)
+                                        : map_object(d, &id, &b, m, &found);
     if (status != 0) {
         free(m);
         return status;

@@ -39,6 +39,8 @@ void tni_mapping_unmap_object(const struct tni_mapping *mapping);
 
 /* ---- device.c: objects that are memory of a device --------------------------------------- */
 
+/** Use a device until this process leaves the domain. pre: tni_mappings_lock() */
+int tni_device_object_use(struct tn_domain *domain, tn_device device);
 /** Find out the last two fields of `about`, and keep the device in use: I8. */
 int tni_device_object_measure(struct tn_domain *domain, struct tni_backing_about *about);
 /** Whether the quota and the device have room for the object if all other memory were free. */

@@ -4,18 +4,28 @@
 
 #include "backing/mapping.h"
 
+/* Whether the data of memory of another allocator lies in its allocation. */
+static bool is_inside(const struct tni_backing *b)
+{
+    return b->allocation != 0 && b->data_off <= b->allocation_bytes &&
+           b->data_bytes <= b->allocation_bytes - b->data_off &&
+           b->allocation_at <= UINT64_MAX - b->allocation_bytes;
+}
+
 int tni_backing_check_record(const struct tni_segment *s, tni_block block,
                              const struct tni_backing *b)
 {
     uint32_t strategy = atomic_load_explicit(&b->strategy, memory_order_relaxed);
     bool is_file = strategy == TN_STRATEGY_FILE_SYSTEM;
-    bool is_on_device = strategy == TN_STRATEGY_CUDA_VMM;
+    bool is_ipc = strategy == TN_STRATEGY_CUDA_IPC;
+    bool is_on_device = strategy == TN_STRATEGY_CUDA_VMM || is_ipc;
     if (strategy == TN_STRATEGY_DEFAULT)
         return tni_fail(TN_ERR_NOT_FOUND, "block %08x has no object", block.id);
     if ((!is_file && !is_on_device && strategy != TN_STRATEGY_FILE_DESCRIPTOR) ||
         b->device_type != (is_on_device ? TN_DEVICE_CUDA : 0) ||
         memchr(b->path, 0, sizeof b->path) == NULL || is_file != (b->path[0] != 0) ||
-        b->data_bytes > b->object_bytes || (is_file && !tni_files_is_ours(s, b->path)))
+        b->data_bytes > b->object_bytes || (is_ipc && !is_inside(b)) ||
+        (is_file && !tni_files_is_ours(s, b->path)))
         return tni_fail(
             TN_ERR_CORRUPT,
             "the record of the memory object of block %08x (strategy %u) is damaged", block.id,

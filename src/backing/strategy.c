@@ -7,8 +7,8 @@
 
 static const char *const names[] = {NULL, "arena", "file_descriptor", "file_system", NULL};
 /* Strategies that this build or system does not have. */
-static const char *const absent[] = {"cuda_ipc", "hip_vmm", "hip_ipc"};
-static const char on_cuda[] = "cuda_vmm";
+static const char *const absent[] = {"hip_vmm", "hip_ipc"};
+static const char on_cuda[] = "cuda_vmm", foreign[] = "cuda_ipc";
 
 _Atomic uint32_t tni_strategy_current; /* TN_STRATEGY_DEFAULT: not decided yet */
 
@@ -16,6 +16,8 @@ const char *tn_strategy_name(uint32_t strategy)
 {
     if (strategy == TN_STRATEGY_CUDA_VMM)
         return on_cuda;
+    if (strategy == TN_STRATEGY_CUDA_IPC)
+        return foreign;
     return strategy < TNI_COUNT(names) ? names[strategy] : NULL;
 }
 
@@ -31,8 +33,9 @@ int tn_strategy_parse(const char *name, uint32_t *ret_strategy)
 {
     if (name == NULL || ret_strategy == NULL)
         return tni_fail_null(name == NULL ? "name" : "ret_strategy");
-    uint32_t strategy =
-        strcmp(name, on_cuda) == 0 ? (uint32_t)TN_STRATEGY_CUDA_VMM : find(name);
+    uint32_t strategy = strcmp(name, on_cuda) == 0   ? (uint32_t)TN_STRATEGY_CUDA_VMM
+                        : strcmp(name, foreign) == 0 ? (uint32_t)TN_STRATEGY_CUDA_IPC
+                                                     : find(name);
     for (size_t i = 0; strategy == TN_STRATEGY_DEFAULT && i < TNI_COUNT(absent); i++)
         if (strcmp(name, absent[i]) == 0)
             return tni_fail(TN_ERR_UNSUPPORTED, "this system lacks the strategy '%s'", name);
@@ -52,11 +55,11 @@ int tn_strategy_set(uint32_t strategy)
                                         "strategy that is set");
     if (tn_strategy_name(strategy) == NULL)
         return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", strategy);
-    if (strategy == TN_STRATEGY_CUDA_VMM)
+    if (strategy >= TN_STRATEGY_CUDA_VMM)
         return tni_fail(TN_ERR_INVALID,
-                        "the strategy '%s' is that of tensors on devices, which have no other: "
+                        "the strategy '%s' is that of tensors on devices: "
                         "tn_strategy_set() sets the strategy of tensors on the host",
-                        on_cuda);
+                        tn_strategy_name(strategy));
     atomic_store_explicit(&tni_strategy_current, strategy, memory_order_relaxed);
     return 0;
 }

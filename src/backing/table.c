@@ -158,9 +158,11 @@ static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
 void tni_mapping_unmap_object(const struct tni_mapping *m)
 {
     const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
-    if (m->address == NULL)
+    if (m->address == NULL || m->is_foreign)
         return;
-    if (tni_mapping_is_on_device(m))
+    if (m->opened != NULL)
+        m->opened->refs--; /* opened.c, I10 */
+    else if (tni_mapping_is_on_device(m))
         kind->unmap(kind, &m->memory);
     else
         tni_os_unmap(m->address, m->object_bytes);
@@ -210,6 +212,13 @@ void tni_backing_unmap(struct tn_domain *d, struct tni_mapping *m)
     tni_mappings_lock(d);
     if (--m->refs == 0 && !tni_mapping_is_idle_slab(d, m))
         tni_mapping_end(d, m);
+    tni_mappings_unlock(d);
+}
+
+void tni_backing_ref(struct tn_domain *d, struct tni_mapping *m)
+{
+    tni_mappings_lock(d);
+    m->refs++;
     tni_mappings_unlock(d);
 }
 

@@ -110,6 +110,19 @@ int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *m
 void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
 int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
 
+/* ---- cuda_ipc.c -------------------------------------------------------------------------- */
+
+int tni_cuda_classify(const struct tni_memory_kind *kind, int32_t id, uint64_t address,
+                      uint64_t bytes, struct tni_device_foreign *ret_foreign);
+int tni_cuda_export(const struct tni_memory_kind *kind,
+                    const struct tni_device_foreign *foreign,
+                    uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);
+int tni_cuda_export_piece(const struct tni_memory_kind *kind,
+                          const struct tni_device_foreign *foreign, int *ret_fd);
+int tni_cuda_open(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
+                  const uint8_t handle[TNI_DEVICE_HANDLE_BYTES]);
+void tni_cuda_close(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
+
 /* ---- cuda_stream.c ----------------------------------------------------------------------- */
 
 int tni_cuda_copy(const struct tni_memory_kind *kind, int32_t id,

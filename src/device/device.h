@@ -39,6 +39,22 @@ struct tni_device_copy {
     uint64_t from_pitch;
 };
 
+/* How other processes can reach memory that another allocator made. */
+enum {
+    TNI_FOREIGN_COPY,      /* not at all: `why` says why not */
+    TNI_FOREIGN_HANDLE,    /* through a handle, while the allocation is not freed */
+    TNI_FOREIGN_DESCRIPTOR /* through a descriptor, as memory of make() */
+};
+struct tni_device_foreign {
+    tn_device device;
+    int way;            /* TNI_FOREIGN_* */
+    const char *why;    /* of COPY: static text */
+    uint64_t base;      /* of the whole allocation, or of the mapped piece; 0: unknown */
+    uint64_t bytes;     /* of that */
+    uint64_t buffer_id; /* the driver never gives two allocations of a process the same */
+};
+enum { TNI_DEVICE_HANDLE_BYTES = 64 };
+
 /* A 64-bit word in memory of the host that streams write, and wait for. */
 struct tni_device_word {
     void *stream;
@@ -81,6 +97,29 @@ struct tni_memory_kind {
      *         smaller), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
      */
     int (*map)(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
+    /**
+     * Find out what memory is that another allocator of this process made.
+     * @return 0, TN_ERR_INVALID (it is not of this device, or reaches beyond its allocation)
+     */
+    int (*classify)(const struct tni_memory_kind *kind, int32_t id, uint64_t address,
+                    uint64_t bytes, struct tni_device_foreign *ret_foreign);
+    /** Get the handle of a whole allocation. pre: classify() said HANDLE */
+    int (*export)(const struct tni_memory_kind *kind, const struct tni_device_foreign *foreign,
+                  uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);
+    /** Get a descriptor of a mapped piece, for map(). pre: classify() said DESCRIPTOR */
+    int (*export_piece)(const struct tni_memory_kind *kind,
+                        const struct tni_device_foreign *foreign, int *ret_fd);
+    /**
+     * Map a whole allocation of another process.
+     * @param memory  its device is set, and how many bytes it has at least
+     * @return 0, TN_ERR_NOT_FOUND (it was freed), TN_ERR_EXISTS (this process has freed memory
+     *         open that was at the same place), TN_ERR_UNSUPPORTED, TN_ERR_CORRUPT (it is
+     *         smaller), TN_ERR_NO_MEMORY
+     */
+    int (*open)(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
+                const uint8_t handle[TNI_DEVICE_HANDLE_BYTES]);
+    /** End that. pre: as unmap() */
+    void (*close)(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
     /** Unmap memory. pre: no work of this process on devices that uses it: drain() */
     void (*unmap)(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
     /** Bytes of memory come in multiples of this. */

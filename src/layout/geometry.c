@@ -185,6 +185,7 @@ static void place_sections(struct tni_geometry *g)
     g->issues_off = place(&at, g->issues_bytes * seats, page);
     g->values_off = place(&at, TNI_TIMELINES * sizeof(uint64_t), page);
     g->timelines_off = place(&at, TNI_TIMELINES * sizeof(struct tni_timeline), page);
+    g->leases_off = place(&at, TNI_LEASES * sizeof(struct tni_lease), page);
     g->control_bytes = at;
 }
 

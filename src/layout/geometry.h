@@ -41,7 +41,7 @@ struct tni_geometry {
     uint64_t row_bytes; /* of one seat's row of holds, and of one row of suspects */
     uint64_t objects_off, tickets_off, names_off, opens_off, loose_off, issues_off;
     uint64_t opens_bytes, issues_bytes; /* of one row */
-    uint64_t values_off, timelines_off;
+    uint64_t values_off, timelines_off, leases_off;
     uint64_t control_bytes, arena_bytes;
 };
 

@@ -24,6 +24,8 @@
  *   values     TNI_TIMELINES          one 64-bit word for each timeline, which streams of
  *                                     devices write and wait for
  *   timelines  TNI_TIMELINES          struct tni_timeline: who writes the word
+ *   leases     TNI_LEASES             struct tni_lease: who has memory open that an allocator
+ *                                     of another process made
  *
  * Where each section lies follows from five numbers in the header (seats, blocks, objects,
  * tickets, quota). A process that attaches checks those numbers, computes the geometry itself
@@ -40,8 +42,9 @@
  * written. This spends address space, but no memory, since the arena is sparse. See
  * docs/decisions/0002.
  *
- * All structs are in one file of more than 400 lines, so that the diff of one file shows every
- * change of the layout. words.h has the words whose bits are fields.
+ * Nearly all structs are in one file of more than 400 lines, so that its diff shows changes of
+ * the layout; devices.h has those of work on devices, and words.h the words whose bits are
+ * fields.
  */
 #ifndef TNI_LAYOUT_H
 #define TNI_LAYOUT_H
@@ -54,7 +57,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 6
+#define TNI_LAYOUT_VERSION 7
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
@@ -70,6 +73,7 @@ enum {
     TNI_BACKING_BLOCK_BYTES = 512,
     TNI_CLASSES = 80,
     TNI_TIMELINES = 512,
+    TNI_LEASES = 4096,
     TNI_SLAB_BYTES = 64 << 20, /* the most memory of a device that is cut into blocks at once */
     TNI_NAME_BYTES = 64,
     TNI_OBJECT_NAME_BYTES = 48,
@@ -126,7 +130,10 @@ struct tni_header {
     _Atomic uint32_t seat_limit;               /* 1 + the highest seat that was ever taken */
     _Atomic uint32_t object_limit;             /* 1 + the highest object that was ever taken */
     _Atomic uint32_t ticket_limit;             /* 1 + the highest ticket that was ever taken */
-    _Atomic uint32_t timeline_limit;        /* 1 + the highest timeline that was ever taken */
+    _Atomic uint32_t timeline_limit; /* 1 + the highest timeline that was ever taken */
+    _Atomic uint32_t lease_limit;    /* 1 + the highest lease that was ever taken */
+    _Atomic uint64_t foreign_copies; /* how often memory of other allocators was copied */
+    _Atomic uint64_t foreign_copied_bytes;
     _Alignas(64) _Atomic uint64_t registry; /* claim on the table of objects */
     _Atomic uint32_t registry_wait;         /* the wait word of `registry` */
     /*
@@ -390,7 +397,21 @@ struct tni_backing {
      */
     _Atomic uint64_t dirtied;
     _Atomic uint64_t settled;
+    /*
+     * Of CUDA_IPC: where the data lies in the memory that an allocator of the process `owner`
+     * made. Once `moved` is TNI_MOVED, the data is in memory of tenon instead, for which the
+     * fields above are.
+     */
+    uint8_t handle[64];        /* of the driver, for the whole allocation */
+    uint64_t allocation;       /* its number in its process, which no other one ever has */
+    uint64_t allocation_bytes; /* its size */
+    uint64_t allocation_at;    /* where it begins in its process */
+    uint64_t data_off;         /* where the data begins in it */
+    uint64_t buffer_id;        /* by which the driver knows it */
+    _Atomic uint32_t moved;    /* TNI_MOVED, TNI_MOVING; 0 */
+    uint32_t reserved;
 };
+enum { TNI_MOVING = 1, TNI_MOVED = 2 };
 /* A device, wherever two processes meet. */
 struct tni_device_name {
     int32_t type; /* TN_DEVICE_* */
@@ -561,33 +582,7 @@ static inline bool tni_ticket_is_live(const struct tni_ticket *ticket)
 /* How many tickets side by side have one bit in a seat's row of issues. */
 enum { TNI_TICKET_GROUP = 64 };
 
-/* ---- timelines --------------------------------------------------------------------------- */
-
-/*
- * A timeline is a word of the section `values`, which only rises: streams of its owner, a
- * process, write one number after another, and streams and processes wait until the word has
- * reached a number. A token names the timeline and the number. A new owner goes on from the
- * last number of the old one, so what a token waits for stays reached for ever.
- */
-enum { TNI_LOSSES = 4 };
-/* Numbers that an owner never wrote, since it died before: `from` to `to`. */
-struct tni_loss {
-    _Atomic uint64_t to; /* 0: no loss, or one that is being written */
-    _Atomic uint64_t from;
-    _Atomic int32_t pid; /* of that owner */
-    _Atomic uint32_t seat;
-};
-#define TNI_TIMELINE_RETIRED UINT64_MAX
-struct tni_timeline {
-    _Atomic uint64_t owner;  /* tni_who(); 0: none; TNI_TIMELINE_RETIRED: none ever again */
-    _Atomic uint64_t issued; /* the last number that a stream was, or is about to be, given */
-    _Atomic uint32_t losses; /* how many there were; the last TNI_LOSSES are in `lost` */
-    uint32_t reserved;
-    struct tni_loss lost[TNI_LOSSES];
-    uint64_t reserved2;
-};
-_Static_assert(sizeof(struct tni_timeline) == 128, "two lines of a cache");
-
+#include "layout/devices.h"
 #include "layout/geometry.h"
 
 #endif

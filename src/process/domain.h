@@ -107,7 +107,8 @@ struct tn_domain {
      * once the domain is closed, one for each local reference that is left.
      */
     _Atomic uint64_t keepers;
-    struct tn_domain *next; /* in the list of this process's domains */
+    struct tn_domain *next;   /* in the list of this process's domains */
+    uint64_t foreign_wait_ns; /* tn_domain_options.foreign_wait_ns */
 
     /* Private tables for the rooms above. They are sparse: an untouched page costs nothing. */
     _Atomic uint32_t *local;                   /* [blocks], by position: local references */

@@ -184,7 +184,7 @@ static void drop_parts(struct tni_thread *thread, const struct unpacking *u)
 static bool is_lost(int status)
 {
     return status == TN_ERR_CORRUPT || status == TN_ERR_NOT_FOUND || status == TN_ERR_VERSION ||
-           status == TN_ERR_STALE;
+           status == TN_ERR_STALE || status == TN_ERR_PEER_DIED;
 }
 
 /* Check that the counts have room for the references of hold_all() and of a lease. */

@@ -28,6 +28,7 @@ static void publish_hints(struct tn_domain *d)
  */
 static void end_device_work(struct tn_domain *d)
 {
+    tni_foreign_leave(d);
     bool has_used =
         tni_backing_part(d)->used_devices != 0 || atomic_load(&tni_backing_part(d)->has_pinned);
     bool is_done = !has_used || tni_device_drain() == 0;
@@ -130,6 +131,7 @@ static int do_managers_work(struct tn_domain *d, uint64_t deadline_ns)
     int reclaimed = tni_reaper_reclaim_until(d, deadline_ns);
     uint32_t ended = tni_ticket_expire_due(d);
     tni_backing_sweep(d);
+    tni_opened_sweep(d, false);
     remove_released_files(d);
     return reclaimed < 0 ? reclaimed : reclaimed + (int)ended;
 }

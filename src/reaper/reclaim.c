@@ -187,7 +187,8 @@ static bool may_still_compute(const struct tni_segment *s, uint32_t seat, uint64
                                            .image = TNI_LOOK(entry->image),
                                            .pid_space = TNI_LOOK(entry->pid_space)};
     return process.image != 0 &&
-           (tni_ref_holds_devices(s, seat) || tni_timelines_has(s, who)) &&
+           (tni_ref_holds_devices(s, seat) || tni_timelines_has(s, who) ||
+            tni_leases_has(s, who)) &&
            tni_os_process_state(&process, true) == TNI_OS_ALIVE;
 }
 
@@ -225,6 +226,9 @@ static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     if (!computes)
         tni_timelines_reclaim(&d->segment, who, pid);
     TNI_KILL_POINT("reclaim_timelines_settled");
+    if (!computes)
+        tni_leases_reclaim(&d->segment, who);
+    TNI_KILL_POINT("reclaim_leases_settled");
     tni_recount_take_announces(d, seat);
     TNI_KILL_POINT("reclaim_announces_taken");
     tni_alloc_mark_sweep(d); /* the blocks in its caches are in no hint */

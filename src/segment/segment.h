@@ -185,6 +185,10 @@ static inline struct tni_timeline *tni_timeline_at(const struct tni_segment *s,
 {
     return (struct tni_timeline *)tni_control_at(s, s->geometry.timelines_off) + timeline;
 }
+static inline struct tni_lease *tni_lease_at(const struct tni_segment *s, uint32_t lease)
+{
+    return (struct tni_lease *)tni_control_at(s, s->geometry.leases_off) + lease;
+}
 /*
  * A row of opens, loose or issues begins with a head of TNI_ROW_HEAD words. The head has a bit
  * for each word after the head, which is set before a bit in that word is set. So few cache
@@ -269,6 +273,11 @@ static inline uint32_t tni_timeline_limit(const struct tni_segment *s)
 {
     uint32_t limit = atomic_load_explicit(&s->header->timeline_limit, memory_order_seq_cst);
     return TNI_MIN(limit, (uint32_t)TNI_TIMELINES);
+}
+static inline uint32_t tni_lease_limit(const struct tni_segment *s)
+{
+    uint32_t limit = atomic_load_explicit(&s->header->lease_limit, memory_order_seq_cst);
+    return TNI_MIN(limit, (uint32_t)TNI_LEASES);
 }
 static inline uint32_t tni_frontier(const struct tni_segment *s, uint32_t class_id)
 {

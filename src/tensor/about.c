@@ -13,6 +13,7 @@ uint32_t tni_tensor_strategy(const tn_tensor *tensor)
     if (s->domain == NULL)
         return TN_STRATEGY_DEFAULT;
     return s->mapping == NULL                     ? TN_STRATEGY_ARENA
+           : s->mapping->is_ipc                   ? TN_STRATEGY_CUDA_IPC
            : tni_mapping_is_on_device(s->mapping) ? TN_STRATEGY_CUDA_VMM
            : s->mapping->path != NULL             ? TN_STRATEGY_FILE_SYSTEM
                                                   : TN_STRATEGY_FILE_DESCRIPTOR;
@@ -80,7 +81,8 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
     if (TNI_LIKELY(tensor->storage->domain == domain && domain != NULL)) {
         if (TNI_LIKELY(tensor->storage->mapping == NULL))
             return 0;
-        if (!tni_tensor_is_on_host(tensor) && tni_backing_part(domain)->depot == NULL)
+        if (!tni_tensor_is_on_host(tensor) && !tensor->storage->mapping->is_ipc &&
+            tni_backing_part(domain)->depot == NULL)
             return tni_fail(TN_ERR_UNSUPPORTED,
                             "the tensor is on a device, and the domain has no tenond, which "
                             "keeps what other processes map the memory with");
@@ -142,6 +144,8 @@ static const char *path_of(const struct tni_storage *s)
 static bool is_incomplete(const struct tni_storage *s)
 {
     uint64_t ready = atomic_load_explicit(&s->ready, memory_order_relaxed);
+    if (tni_mapping_is_lost(s->domain, s->mapping))
+        return true;
     return TNI_UNLIKELY(ready != 0) &&
            tni_order_state(&s->domain->segment, ready) == TNI_ORDER_LOST;
 }

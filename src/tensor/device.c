@@ -207,13 +207,27 @@ static bool is_direct(const struct calls *c, const tn_tensor *target, const tn_t
     }
 }
 
+/* Whether the memory is still that of the tensor. TN_ERR_PEER_DIED: its maker has ended. */
+static int check_not_lost(const tn_tensor *t)
+{
+    const struct tni_storage *s = t->storage;
+    return TNI_UNLIKELY(tni_mapping_is_lost(s->domain, s->mapping))
+               ? tni_mapping_fail_lost(s->domain, s->mapping)
+               : 0;
+}
+
 /* What is lost is not waited for: the target may be written all the same. */
 static int await_both(const tn_tensor *target, const tn_tensor *source, tn_device device,
                       void *stream)
 {
     struct tn_domain *d = source->storage->domain;
     uint64_t ready = atomic_load(&source->storage->ready);
-    int status = ready != 0 ? tni_order_await(d, device, stream, ready) : 0;
+    int status = check_not_lost(target);
+    if (status == 0)
+        status = check_not_lost(source);
+    if (status != 0)
+        return status;
+    status = ready != 0 ? tni_order_await(d, device, stream, ready) : 0;
     ready = atomic_load(&target->storage->ready);
     if (status == 0 && ready != 0) {
         status = tni_order_await(target->storage->domain, device, stream, ready);

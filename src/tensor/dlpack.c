@@ -79,10 +79,15 @@ static int check_import(const DLManagedTensorVersioned *managed)
                         "the tensor has version %u.%u of DLPack: only 1.x is understood",
                         managed->version.major, managed->version.minor);
     int device = (int)managed->dl_tensor.device.device_type;
+    if (device == kDLCUDA)
+        return tni_device_check(
+            (tn_device){TN_DEVICE_CUDA, managed->dl_tensor.device.device_id});
     if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost)
         return tni_fail(
             TN_ERR_UNSUPPORTED,
-            "a DLPack tensor on device type %d is not supported: only CPU memory is", device);
+            "a DLPack tensor on device type %d is not supported: only memory of the "
+            "CPU and of CUDA devices is",
+            device);
     return 0;
 }
 
@@ -112,9 +117,13 @@ static int cover(tn_tensor *t, const DLTensor *dl)
 }
 
 /* Mark a tensor whose memory is page-locked. A receiver gets the mark, but not such memory. */
-static int note_pinned(tn_tensor *t, const DLTensor *dl)
+static int note_device(tn_tensor *t, const DLTensor *dl)
 {
-    return dl->device.device_type == kDLCPU ? 0 : tn_tensor_set_flags(t, TN_WAS_PINNED);
+    if (dl->device.device_type == kDLCUDA)
+        t->storage->device = (tn_device){TN_DEVICE_CUDA, dl->device.device_id};
+    return dl->device.device_type == kDLCPU || dl->device.device_type == kDLCUDA
+               ? 0
+               : tn_tensor_set_flags(t, TN_WAS_PINNED);
 }
 
 int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_tensor)
@@ -130,7 +139,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
     for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
         tni_tensor_steps(t)[i] = dl->strides[i];
     tni_tensor_complete_strides(t);
-    if ((status = cover(t, dl)) != 0 || (status = note_pinned(t, dl)) != 0) {
+    if ((status = cover(t, dl)) != 0 || (status = note_device(t, dl)) != 0) {
         tni_tensor_end(t);
         return status;
     }

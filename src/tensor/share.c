@@ -52,6 +52,8 @@ static int move(tn_domain *domain, tn_tensor *t, const tn_tensor_options *option
     *ret_lacks_other = false;
     if (s->domain == domain)
         return check_same_protection(t, options);
+    if (s->device.type != 0 && s->domain == NULL)
+        return tni_foreign_share(domain, t, options);
     if ((status = check_movable(domain, t)) != 0)
         return status;
     void (*release)(void *context) = s->release;
@@ -119,10 +121,14 @@ static int read_options_of_copy(const tn_tensor_options *given, tn_tensor_option
     return status;
 }
 
-/* A storage can be moved to other memory of the host only, since pointers may point into it. */
-static int check_stays_on_host(const tn_tensor_options *options)
+/* A storage on the host can be moved to other memory of the host only: pointers point into it.
+ */
+static int check_stays(const tn_tensor *tensor, const tn_tensor_options *options)
 {
     if (options->device.type == TN_DEVICE_CPU)
+        return 0;
+    if (tensor->storage->device.type == options->device.type &&
+        tensor->storage->device.id == options->device.id)
         return 0;
     return tni_fail(TN_ERR_INVALID, "sharing a private tensor leaves it on the CPU: "
                                     "tn_tensor_to() makes one on a device");
@@ -134,7 +140,7 @@ int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_option
     int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check(tensor)) != 0 ||
         (status = read_options_of_copy(given, &options)) != 0 ||
-        (status = check_stays_on_host(&options)) != 0)
+        (status = check_stays(tensor, &options)) != 0)
         return status;
     uint64_t deadline_ns = options.deadline.ns;
     options.deadline = TN_NOW; /* attempt_share() does not wait */

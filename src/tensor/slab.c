@@ -62,6 +62,7 @@ static int take_block(struct tn_domain *d, struct slab_wish *w)
 {
     int status = TNI_ALLOC_NO_SLAB;
     tni_tensor_end_unfinished();
+    tni_opened_sweep(d, false);
     tni_backing_sweep_slabs(d);
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->catch_up(d);

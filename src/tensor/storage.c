@@ -94,6 +94,7 @@ void tni_tensor_end_unfinished(void)
         s = next;
     }
     atomic_store(&unfinished_credit, kept);
+    tni_foreign_sweep();
 }
 
 bool tni_storage_await_unfinished(void)
@@ -124,6 +125,8 @@ void tni_storage_unref(struct tni_storage *s)
         }
     }
     end(s);
+    if (TNI_UNLIKELY(may_have_work))
+        tni_foreign_sweep_soon();
 }
 
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)

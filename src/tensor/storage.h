@@ -26,6 +26,7 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->outside = 0;
     s->is_described = false;
     s->mapping = NULL;
+    s->device = (tn_device){0};
     atomic_store_explicit(&s->is_touched, false, memory_order_relaxed);
     atomic_store_explicit(&s->is_pinned, false, memory_order_relaxed);
 }
@@ -174,6 +175,14 @@ void tni_storage_set_on_device(struct tni_storage *storage, struct tn_domain *do
                                const struct tni_on_device *memory, uint64_t size_bytes);
 /** Map the slab of a block of a device. TN_ERR_CORRUPT, and the errors of tni_backing_map(). */
 int tni_slab_map(struct tn_domain *domain, tni_block block, struct tni_mapping **ret_mapping);
+
+/** Share a private tensor on a device. @param options  from tni_tensor_read_options() */
+int tni_foreign_share(struct tn_domain *domain, tn_tensor *tensor,
+                      const tn_tensor_options *options);
+/** Give memory back to the libraries that made it, if no other process has it any more. */
+void tni_foreign_sweep(void);
+/** Do that, unless many keep it and it was done lately. */
+void tni_foreign_sweep_soon(void);
 
 /** Whether tni_backed_new() could succeed if all memory of the domain were free. */
 bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,

@@ -31,6 +31,7 @@ struct tni_storage {
     _Atomic uint32_t exports; /* how many DLPack exports point into the memory */
     _Atomic int32_t mover;    /* pid of the process whose thread shares the storage now; or 0 */
     struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */
+    tn_device device;            /* of private memory on a device: foreign.c; else type 0 */
     struct tn_domain *domain;    /* NULL: not shared */
     uint8_t *data;
     uint64_t size_bytes; /* TNI_SIZE_IN_DESC: read it from the block's desc when needed */
@@ -134,8 +135,10 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *domain, struct tni_thread *
 static inline tn_device tni_tensor_device(const tn_tensor *tensor)
 {
     const struct tni_mapping *m = tensor->storage->mapping;
-    return m != NULL && tni_mapping_is_on_device(m) ? m->memory.device
-                                                    : (tn_device){TN_DEVICE_CPU, 0};
+    if (m != NULL && tni_mapping_is_on_device(m))
+        return m->memory.device;
+    return TNI_UNLIKELY(tensor->storage->device.type != 0) ? tensor->storage->device
+                                                           : (tn_device){TN_DEVICE_CPU, 0};
 }
 static inline bool tni_tensor_is_on_host(const tn_tensor *tensor)
 {
@@ -179,7 +182,15 @@ void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor);
 int tni_tensor_await(const tn_tensor *tensor, void *stream);
 /** Wait in a stream, or, if the stream cannot wait, here: for a call that may not fail. */
 void tni_tensor_await_somehow(const tn_tensor *tensor, void *stream);
-/** Give back memory that this process kept for its devices, which need it no more. */
+/**
+ * Give back memory that this process kept for its devices, which need it no more, and memory of
+ * other libraries that no other process has any more.
+ */
 void tni_tensor_end_unfinished(void);
+/**
+ * Before this process leaves: move what others may get later of the memory of its libraries,
+ * and wait, for a bounded time, for what others have open.
+ */
+void tni_foreign_leave(struct tn_domain *domain);
 
 #endif

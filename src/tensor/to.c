@@ -5,17 +5,23 @@
 /* The storage, if it is on a device. */
 static struct tni_storage *there(const tn_tensor *t)
 {
-    return tni_tensor_is_on_host(t) ? NULL : t->storage;
+    return tni_tensor_is_on_host(t) || t->storage->domain == NULL ? NULL : t->storage;
 }
 
 static int use_both(const tn_tensor *target, const tn_tensor *source, void *stream)
 {
     const tn_tensor *doer = tni_tensor_is_on_host(target) ? source : target;
+    struct tni_storage *shared = there(target) != NULL ? there(target) : there(source);
+    if (shared == NULL) { /* private memory alone has no order */
+        tn_device device = tni_tensor_device(doer);
+        const struct tni_memory_kind *kind = tni_memory_kind(device.type);
+        return kind->wait(kind, device.id, stream);
+    }
     const struct tni_use use = {.device = tni_tensor_device(doer),
                                 .stream = stream,
                                 .writes = there(target),
                                 .reads = there(source)};
-    return tni_storage_use(doer->storage->domain, &use);
+    return tni_storage_use(shared->domain, &use);
 }
 
 int tn_tensor_copy_on(tn_tensor *target, const tn_tensor *source, void *stream)

@@ -94,6 +94,8 @@ int tn_tensor_record(tn_tensor *tensor, void *stream)
         return tni_fail(TN_ERR_UNSUPPORTED,
                         "the tensor is on the CPU: only tensors on devices have an order");
     struct tni_storage *s = tensor->storage;
+    if (s->domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
     const struct tni_use u = {
         .device = tni_tensor_device(tensor), .stream = stream, .writes = s};
     bool was_touched = atomic_load(&s->is_touched);
@@ -107,6 +109,8 @@ int tni_tensor_await(const tn_tensor *tensor, void *stream)
 {
     struct tni_storage *s = tensor->storage;
     uint64_t ready = atomic_load_explicit(&s->ready, memory_order_acquire);
+    if (TNI_UNLIKELY(tni_mapping_is_lost(s->domain, s->mapping)))
+        return tni_mapping_fail_lost(s->domain, s->mapping);
     return ready != 0 ? tni_order_await(s->domain, tni_tensor_device(tensor), stream, ready)
                       : 0;
 }
@@ -135,6 +139,8 @@ int tn_tensor_sync(const tn_tensor *tensor, tn_deadline deadline)
         return status;
     struct tn_domain *d = tensor->storage->domain;
     uint64_t ready = atomic_load_explicit(&tensor->storage->ready, memory_order_acquire);
+    if (TNI_UNLIKELY(tni_mapping_is_lost(d, tensor->storage->mapping)))
+        return tni_mapping_fail_lost(d, tensor->storage->mapping);
     if (ready == 0)
         return 0;
     status = tni_order_sync(d, ready, deadline.ns, false);

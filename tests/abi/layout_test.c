@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 6); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 7); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {
@@ -63,6 +63,9 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, object_limit, 264);
     PIN(header, ticket_limit, 268);
     PIN(header, timeline_limit, 272);
+    PIN(header, lease_limit, 276);
+    PIN(header, foreign_copies, 280);
+    PIN(header, foreign_copied_bytes, 288);
     PIN(header, registry, 320);
     PIN(header, registry_wait, 328);
     PIN(header, registry_object, 332);
@@ -170,7 +173,7 @@ TN_TEST(attribute_stays_where_it_is)
 
 TN_TEST(backing_stays_where_it_is)
 {
-    PIN_SIZE(backing, 352, 8);
+    PIN_SIZE(backing, 464, 8);
     PIN(backing, strategy, 0);
     PIN(backing, flags, 4);
     PIN(backing, object_bytes, 8);
@@ -185,6 +188,13 @@ TN_TEST(backing_stays_where_it_is)
     PIN(backing, device_uuid, 320);
     PIN(backing, dirtied, 336);
     PIN(backing, settled, 344);
+    PIN(backing, handle, 352);
+    PIN(backing, allocation, 416);
+    PIN(backing, allocation_bytes, 424);
+    PIN(backing, allocation_at, 432);
+    PIN(backing, data_off, 440);
+    PIN(backing, buffer_id, 448);
+    PIN(backing, moved, 456);
 }
 
 #define PIN_PUBLIC(field, offset) assert_int_equal(offsetof(tn_storage_header, field), offset)
@@ -310,6 +320,18 @@ TN_TEST(slot_stays_where_it_is)
     PIN(slot, data, 24);
 }
 
+TN_TEST(a_lease_has_these_fields)
+{
+    PIN_SIZE(lease, 32, 8);
+    PIN(lease, holder, 0);
+    PIN(lease, maker, 8);
+    PIN(lease, allocation, 16);
+    PIN(lease, wanted, 24);
+    assert_true(TNI_LEASE_OVER == UINT64_MAX);
+    assert_int_equal(TNI_MOVING, 1);
+    assert_int_equal(TNI_MOVED, 2);
+}
+
 TN_TEST(timeline_stays_where_it_is)
 {
     PIN_SIZE(timeline, 128, 8);
@@ -325,6 +347,7 @@ TN_TEST(timeline_stays_where_it_is)
     PIN(loss, pid, 16);
     PIN(loss, seat, 20);
     assert_int_equal(TNI_TIMELINES, 512);
+    assert_int_equal(TNI_LEASES, 4096);
     assert_int_equal(TNI_LOSSES, 4);
 }
 
@@ -378,8 +401,8 @@ struct place {
     uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
         suspects_off;
     uint64_t rows_off, row_bytes, objects_off, tickets_off, names_off, opens_off, loose_off,
-        issues_off, opens_bytes, issues_bytes, values_off, timelines_off, control_bytes,
-        arena_bytes;
+        issues_off, opens_bytes, issues_bytes, values_off, timelines_off, leases_off,
+        control_bytes, arena_bytes;
 };
 
 static const struct place places[] = {
@@ -407,6 +430,7 @@ static const struct place places[] = {
      479232,
      483328,
      548864,
+     679936,
      56623104},
     {{256, 65536, 1024, 4096, UINT64_C(4) << 30},
      4096,
@@ -432,6 +456,7 @@ static const struct place places[] = {
      452612096,
      452616192,
      452681728,
+     452812800,
      177127555072},
     {{1024, 1 << 20, 65536, 1 << 20, UINT64_C(1) << 40},
      65536,
@@ -457,6 +482,7 @@ static const struct place places[] = {
      10753933312,
      10753998848,
      10754064384,
+     10754195456,
      51211881414656},
 };
 
@@ -487,6 +513,7 @@ TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
         assert_int_equal(g.issues_bytes, p->issues_bytes);
         assert_int_equal(g.values_off, p->values_off);
         assert_int_equal(g.timelines_off, p->timelines_off);
+        assert_int_equal(g.leases_off, p->leases_off);
         assert_int_equal(g.control_bytes, p->control_bytes);
         assert_int_equal(g.arena_bytes, p->arena_bytes);
     }

@@ -43,6 +43,19 @@ static struct {
     CUresult (*cuStreamCreate)(CUstream *, unsigned);
     CUresult (*cuStreamSynchronize)(CUstream);
     CUresult (*cuStreamDestroy_v2)(CUstream);
+    CUresult (*cuInit)(unsigned);
+    CUresult (*cuMemAlloc_v2)(CUdeviceptr *, size_t);
+    CUresult (*cuMemFree_v2)(CUdeviceptr);
+    CUresult (*cuMemCreate)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                            unsigned long long);
+    CUresult (*cuMemAddressReserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr,
+                                    unsigned long long);
+    CUresult (*cuMemMap)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                         unsigned long long);
+    CUresult (*cuMemSetAccess)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*cuMemRelease)(CUmemGenericAllocationHandle);
+    CUresult (*cuMemUnmap)(CUdeviceptr, size_t);
+    CUresult (*cuMemAddressFree)(CUdeviceptr, size_t);
 } driver;
 
 static void load_driver(void *library)
@@ -56,6 +69,16 @@ static void load_driver(void *library)
     LOAD(cuStreamCreate);
     LOAD(cuStreamSynchronize);
     LOAD(cuStreamDestroy_v2);
+    LOAD(cuInit);
+    LOAD(cuMemAlloc_v2);
+    LOAD(cuMemFree_v2);
+    LOAD(cuMemCreate);
+    LOAD(cuMemAddressReserve);
+    LOAD(cuMemMap);
+    LOAD(cuMemSetAccess);
+    LOAD(cuMemRelease);
+    LOAD(cuMemUnmap);
+    LOAD(cuMemAddressFree);
 #undef LOAD
 }
 
@@ -246,6 +269,53 @@ void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
     enter(device);
     assert_int_equal(gpu_fake.kernel_fill(NULL, at, info.size_bytes, value), 0);
     leave(device);
+}
+
+/* ---- memory of another library ----------------------------------------------------------- */
+
+static CUdeviceptr map_piece(size_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = place};
+    const CUmemAccessDesc access = {.location = place,
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    assert_int_equal(driver.cuMemCreate(&handle, bytes, &prop, 0), 0);
+    assert_int_equal(driver.cuMemAddressReserve(&at, bytes, 0, 0, 0), 0);
+    assert_int_equal(driver.cuMemMap(at, bytes, 0, handle, 0), 0);
+    assert_int_equal(driver.cuMemSetAccess(at, bytes, &access, 1), 0);
+    assert_int_equal(driver.cuMemRelease(handle), 0);
+    return at;
+}
+
+/* The library keeps its context: the driver frees the memory with it. */
+CUdeviceptr gpu_library_alloc(size_t bytes, bool is_private)
+{
+    CUcontext context;
+    CUdeviceptr at;
+    assert_int_equal(driver.cuInit(0), 0);
+    assert_int_equal(driver.cuDevicePrimaryCtxRetain(&context, 0), 0);
+    assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
+    if (is_private)
+        at = map_piece(bytes);
+    else
+        assert_int_equal(driver.cuMemAlloc_v2(&at, bytes), 0);
+    assert_int_equal(driver.cuCtxPopCurrent_v2(&context), 0);
+    return at;
+}
+
+void gpu_library_free(CUdeviceptr at, size_t private_bytes)
+{
+    enter(0);
+    if (private_bytes != 0) {
+        assert_int_equal(driver.cuMemUnmap(at, private_bytes), 0);
+        assert_int_equal(driver.cuMemAddressFree(at, private_bytes), 0);
+    } else {
+        assert_int_equal(driver.cuMemFree_v2(at), 0);
+    }
+    leave(0);
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
 }
 
 /* ---- tensors ----------------------------------------------------------------------------- */

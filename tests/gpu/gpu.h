@@ -33,6 +33,7 @@
     X(peek)                                                                                    \
     X(message_sent)                                                                            \
     X(message_received)                                                                        \
+    X(opens)                                                                                   \
     X(value_seen)
 #define GPU_FAKE_MEMBER(name) __typeof__(fake_##name) *name;
 struct gpu_fake {
@@ -66,6 +67,14 @@ uint64_t gpu_used(void);
 void gpu_await_used(tn_domain *domain, uint64_t bytes);
 
 extern const tn_device gpu_0, gpu_cpu;
+
+/**
+ * Memory of device 0 as another library makes it: by cuMemAlloc(), or, if it is private, mapped
+ * and not made for other processes.
+ */
+CUdeviceptr gpu_library_alloc(size_t bytes, bool is_private);
+/** @param private_bytes  of private memory; else 0 */
+void gpu_library_free(CUdeviceptr address, size_t private_bytes);
 
 /** A tensor of bytes on device 0, all of them `value`. */
 tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);

@@ -74,8 +74,11 @@ static void refuse_to_import(tn_tensor *tensor)
     DLManagedTensorVersioned *managed;
     tn_tensor *imported = NULL;
     TN_CHECK_OK(tn_tensor_to_dlpack(tensor, &managed));
+    managed->dl_tensor.device.device_type = kDLVulkan;
     assert_int_equal(tn_tensor_from_dlpack(managed, &imported), TN_ERR_UNSUPPORTED);
-    expect_detail("only CPU memory is");
+    expect_detail("on device type 7");
+    managed->dl_tensor.device = (DLDevice){kDLCUDA, 7};
+    assert_int_equal(tn_tensor_from_dlpack(managed, &imported), TN_ERR_NOT_FOUND);
     assert_null(imported);
     managed->deleter(managed);
 }

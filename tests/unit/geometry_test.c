@@ -83,6 +83,7 @@ static void check_places(const struct tni_geometry *g)
                            g->issues_off,
                            g->values_off,
                            g->timelines_off,
+                           g->leases_off,
                            g->control_bytes};
     for (size_t i = 1; i < TNI_COUNT(at); i++)
         TN_CHECK(at[i] > at[i - 1] && at[i] % g->page_bytes == 0);

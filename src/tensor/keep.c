@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * keep: what this process keeps of memory that other libraries made and that it has shared.
+ *
+ * Nouns: keep (the library's function that frees the memory, and a reference to its block).
+ * I1  The library gets its memory back in a call of this process, once no other process and no
+ *     record has the storage, and no device works on it for anybody.
+ * I2  As long as a process has an allocation open, one keep of the allocation stays, so that
+ *     the library does not free the allocation. The maker asks the others to close it after
+ *     some time, and at once if much memory waits.
+ * I3  The list is taken off by whoever looks at it, so that no lock is held while the library
+ *     frees memory. A forked child gives the references back that it inherited, and frees
+ *     nothing: the library's memory is of its parent.
+ * Death: the holds of a dead maker are released by the reaper. The memory is gone with its
+ * process: others get TN_ERR_PEER_DIED (backing/opened.c).
+ */
+#include <stdlib.h>
+
+#include "tensor/keep.h"
+
+static _Atomic(struct tni_keep *) keeps;
+static _Atomic uint64_t allocations; /* numbers that this process has used */
+/* How many more calls until the keeps are looked at again. */
+static _Atomic int32_t credit;
+
+void tni_keep_add(struct tni_keep *k)
+{
+    struct tni_keep *next = atomic_load(&keeps);
+    do
+        k->next = next;
+    while (!atomic_compare_exchange_weak(&keeps, &next, k));
+}
+
+/* ---- what becomes of keeps ----------------------------------------------------------------
+ */
+
+/* Whether only this process's own keep has the storage. */
+static bool is_unused(const struct tni_keep *k)
+{
+    const struct tni_segment *s = &k->domain->segment;
+    uint32_t at = tni_block_position(&s->geometry, k->block);
+    return tni_word_count(atomic_load(tni_word_at(s, k->block))) == 1 &&
+           atomic_load(&k->domain->local[at]) == 1;
+}
+
+static void give_back(struct tni_keep *k)
+{
+    tni_backing_unmap(k->domain, k->mapping); /* before the block can be reused */
+    tni_ref_release(k->domain, k->block);
+    k->state = TNI_ENDED;
+    k->ended_ns = tni_os_now_ns();
+    TNI_KILL_POINT("foreign_given_back");
+}
+
+static bool has_ended(const struct tni_keep *k)
+{
+    struct tni_backing b;
+    const struct tni_segment *s = &k->domain->segment;
+    return tni_desc_at(s, k->block)->generation != k->generation ||
+           tni_word_state(atomic_load(tni_word_at(s, k->block))) != TNI_BLOCK_ALLOC ||
+           tni_backing_read(s, k->block, &b) == TN_ERR_NOT_FOUND;
+}
+
+/* Keeps of one allocation in a list. */
+static uint32_t count_same(const struct tni_keep *list, const struct tni_keep *k)
+{
+    uint32_t count = 0;
+    for (; list != NULL; list = list->next)
+        count += list->pid == k->pid && list->domain == k->domain &&
+                 list->of.allocation == k->of.allocation;
+    return count;
+}
+
+/* What a process that died gave its devices is done. */
+static bool settle(const struct tni_keep *k)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(k->device.type);
+    if (kind->settle(kind, k->device.id) != 0)
+        return false;
+    tni_lease_end_over(&k->domain->segment, &k->of);
+    return true;
+}
+
+enum { ASK_AFTER_NS = 1000 * 1000 * 1000, ASK_FROM_BYTES = 64 << 20 };
+
+/* I1, I2. @param waiting_bytes  of keeps of ended storages, all together */
+static bool may_free(const struct tni_keep *k, bool is_last, uint64_t *waiting_bytes)
+{
+    const struct tni_segment *s = &k->domain->segment;
+    if (!has_ended(k))
+        return false;
+    struct tni_lease_counts leases = tni_lease_count(s, &k->of);
+    if (leases.dying > 0 || (leases.over > 0 && !settle(k)))
+        return false;
+    if (leases.live == 0 || !is_last)
+        return true;
+    *waiting_bytes += k->bytes;
+    if (*waiting_bytes >= ASK_FROM_BYTES || tni_os_now_ns() - k->ended_ns >= ASK_AFTER_NS)
+        tni_lease_want(s, &k->of);
+    return false;
+}
+
+/* I3 */
+static void forget_as_child(struct tni_keep *k)
+{
+    if (k->state == TNI_KEPT)
+        give_back(k);
+    free(k);
+}
+
+/* Look at each keep of a list. @return those that stay */
+static struct tni_keep *sort(struct tni_keep *list, struct tni_keep **ret_done)
+{
+    struct tni_keep *stay = NULL, *next;
+    uint64_t waiting_bytes = 0;
+    for (struct tni_keep *k = list; k != NULL; k = next) {
+        bool is_last = count_same(k, k) + count_same(stay, k) == 1;
+        next = k->next;
+        if (k->state == TNI_KEPT && is_unused(k))
+            give_back(k);
+        bool is_done = k->state == TNI_COPIED
+                           ? !tni_order_is_owed(k->domain, k->token)
+                           : k->state == TNI_ENDED && may_free(k, is_last, &waiting_bytes);
+        struct tni_keep **to = is_done ? ret_done : &stay;
+        k->next = *to;
+        *to = k;
+    }
+    return stay;
+}
+
+static struct tni_keep *without_parents(struct tni_keep *list)
+{
+    struct tni_keep *ours = NULL, *next;
+    for (; list != NULL; list = next) {
+        next = list->next;
+        if (list->pid != tni_os_pid()) {
+            forget_as_child(list);
+            continue;
+        }
+        list->next = ours;
+        ours = list;
+    }
+    return ours;
+}
+
+void tni_foreign_sweep(void)
+{
+    struct tni_keep *done = NULL, *next;
+    if (TNI_LIKELY(atomic_load(&keeps) == NULL))
+        return;
+    struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
+    int32_t kept = 0;
+    for (struct tni_keep *k = sort(list, &done); k != NULL; k = next, kept++) {
+        next = k->next;
+        tni_keep_add(k);
+    }
+    atomic_store(&credit, kept / 4);
+    for (; done != NULL; done = next) {
+        next = done->next;
+        done->release(done->context);
+        free(done);
+    }
+}
+
+void tni_foreign_sweep_soon(void)
+{
+    if (TNI_UNLIKELY(atomic_load(&keeps) != NULL) && atomic_fetch_sub(&credit, 1) <= 0)
+        tni_foreign_sweep();
+}
+
+/*
+ * The allocation may have a number already. If another thread has taken the list off, it gets
+ * a second one, and others open it twice.
+ */
+void tni_keep_name(const struct tn_domain *d, const struct tni_device_foreign *memory,
+                   struct tni_lessor *ret_of)
+{
+    struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL)), *next;
+    *ret_of = (struct tni_lessor){.maker = d->who};
+    for (; list != NULL; list = next) {
+        next = list->next;
+        if (list->state != TNI_COPIED && list->domain == d && list->of.maker == d->who &&
+            list->at == memory->base && list->buffer_id == memory->buffer_id)
+            ret_of->allocation = list->of.allocation;
+        tni_keep_add(list);
+    }
+    if (ret_of->allocation == 0)
+        ret_of->allocation = atomic_fetch_add(&allocations, 1) + 1;
+}
+
+/* ---- leaving ------------------------------------------------------------------------------
+ */
+
+/* Whether others have the memory open. Else what they may get later is moved, and true is it.
+ */
+static bool let_go(struct tni_keep *k, uint32_t *ret_seat)
+{
+    struct tn_domain *d = k->domain;
+    const struct tni_segment *s = &d->segment;
+    if (k->state == TNI_KEPT && is_unused(k))
+        give_back(k);
+    if (k->state == TNI_KEPT) {
+        if (tni_foreign_is_held(d, k->block, ret_seat) ||
+            tni_foreign_move(d, k->block, k->mapping) != 0)
+            return false;
+        give_back(k);
+    }
+    struct tni_lease_counts leases = tni_lease_count(s, &k->of);
+    if (leases.live > 0) {
+        *ret_seat = tni_who_seat(leases.holder);
+        tni_lease_want(s, &k->of);
+    }
+    return leases.live == 0 && leases.dying == 0 && (leases.over == 0 || settle(k));
+}
+
+/* @return whether all keeps of the domain are gone from the list */
+static bool let_all_go(struct tn_domain *d, struct tni_keep **list, uint32_t *ret_seat)
+{
+    bool is_all = true;
+    for (struct tni_keep **at = list; *at != NULL;) {
+        struct tni_keep *k = *at;
+        if (k->domain != d || (k->state != TNI_COPIED && !let_go(k, ret_seat))) {
+            is_all &= k->domain != d;
+            at = &k->next;
+            continue;
+        }
+        *at = k->next;
+        k->release(k->context);
+        free(k);
+    }
+    return is_all;
+}
+
+/*
+ * What others still have open after that time is never given back to the library: it ends with
+ * the process.
+ */
+static void abandon(struct tn_domain *d, struct tni_keep *list, uint32_t seat)
+{
+    struct tni_keep *next;
+    uint32_t count = 0;
+    for (; list != NULL; list = next) {
+        next = list->next;
+        if (list->domain != d) {
+            tni_keep_add(list);
+            continue;
+        }
+        if (list->state == TNI_KEPT)
+            give_back(list);
+        count++;
+        free(list);
+    }
+    if (count > 0)
+        tni_log(TNI_LOG_WARNING,
+                "domain '%s' is left although other processes, such as that in seat %u, use %u "
+                "tensors in memory of this process's allocators: these tensors end with it",
+                d->segment.name, seat, count);
+}
+
+void tni_foreign_leave(struct tn_domain *d)
+{
+    uint32_t seat = TNI_NO_SEAT;
+    if (atomic_load(&keeps) == NULL || d->seat == TNI_NO_SEAT)
+        return;
+    struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
+    uint64_t deadline_ns = tni_os_now_ns() + d->foreign_wait_ns;
+    (void)tni_device_drain();
+    for (uint32_t tries = 0; !let_all_go(d, &list, &seat) && tni_os_now_ns() < deadline_ns;
+         tries++)
+        tni_os_back_off(tries);
+    abandon(d, list, seat);
+}
