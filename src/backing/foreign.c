@@ -141,13 +141,15 @@ static int move(struct tn_domain *d, tni_block block, const struct tni_mapping *
         status = copy(m, &to);
     if (status == 0) {
         tni_mappings_lock(d);
+        atomic_store(&b->device, device); /* tenond compares them */
+        atomic_store(&b->inode, inode);
         status = depot->put(d, block, m->generation, fd);
         tni_mappings_unlock(d);
     }
     TNI_KILL_POINT("foreign_copied");
-    if (status == 0) {
-        atomic_store_explicit(&b->device, device, memory_order_relaxed);
-        atomic_store_explicit(&b->inode, inode, memory_order_relaxed);
+    if (status != 0) {
+        atomic_store(&b->inode, 0);
+    } else {
         /* This release pairs with the acquire fence of those who copy the description. */
         atomic_store_explicit(&b->moved, TNI_MOVED, memory_order_release);
         TNI_KILL_POINT("foreign_moved");

@@ -40,11 +40,11 @@ _Static_assert(sizeof(struct tni_timeline) == 128, "two lines of a cache");
 /*
  * The process `holder` has an allocation of the process `maker` open, which therefore must not
  * free it. The holder claims a free lease, then writes `maker` and `allocation`, as last.
+ * If the holder has died, the maker has its device do other work before it frees the memory.
  */
 #define TNI_LEASE_OVER UINT64_MAX
 struct tni_lease {
-    _Atomic uint64_t holder;     /* tni_who(); 0: free; TNI_LEASE_OVER: it has died, and the
-                                    maker waits for its device before it frees the memory */
+    _Atomic uint64_t holder;     /* tni_who(); 0: free; TNI_LEASE_OVER: it has died */
     _Atomic uint64_t maker;      /* tni_who() */
     _Atomic uint64_t allocation; /* struct tni_backing; 0: not written yet */
     _Atomic uint32_t wanted;     /* the maker asks the holder to close what it does not use */

@@ -269,3 +269,511 @@ TN_TEST(a_library_gets_its_memory_back_when_nobody_has_it)
     await_freed(1);
     end();
 }
+
+/* ---- passing on ---------------------------------------------------------------------------
+ */
+
+static int pass_on(void *argument)
+{
+    tn_queue *next = argument;
+    tn_tensor *tensor = pop();
+    gpu_fake.message_sent(2);
+    TN_CHECK_OK(tn_queue_push_tensor(next, tensor, 0, tnt_deadline(10000)));
+    tn_tensor_unref(tensor);
+    tnt_signal(&ready);
+    tn_domain_close(domain);
+    return 0;
+}
+
+static int take_next(void *argument)
+{
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_pop_tensor(argument, tnt_deadline(10000), &tensor));
+    gpu_fake.message_received(2);
+    wait_for(tensor);
+    gpu_expect(domain, tensor, 21);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_receiver_passes_the_tensor_on_and_its_maker_is_not_asked)
+{
+    tn_queue *next;
+    gpu_need_fake();
+    begin();
+    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &next));
+    pid_t passer = tnt_fork(pass_on, next), taker = tnt_fork(take_next, next);
+    tn_tensor *tensor = share_new(21);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tnt_wait_ok(passer);
+    tnt_wait_ok(taker);
+    await_freed(1);
+    tn_object_close(next);
+    end();
+}
+
+TN_TEST(memory_of_the_domain_that_comes_back_is_not_shared_twice)
+{
+    DLManagedTensorVersioned *managed;
+    tn_tensor *again, *part;
+    begin();
+    tn_tensor *tensor = gpu_tensor(domain, BYTES, 4);
+    TN_CHECK_OK(tn_tensor_slice(tensor, 0, OFFSET, BYTES, 1, &part));
+    TN_CHECK_OK(tn_tensor_to_dlpack(part, &managed));
+    TN_CHECK_OK(tn_tensor_from_dlpack(managed, &again));
+    TN_CHECK_OK(tn_tensor_share(domain, again, NULL));
+    assert_true(tn_tensor_same_storage(again, tensor));
+    assert_ptr_equal(tn_tensor_data(again), tn_tensor_data(part));
+    assert_int_equal(strategy_of(again), TN_STRATEGY_CUDA_VMM);
+    tn_tensor_unref(tensor);
+    tn_tensor_unref(part);
+    gpu_expect(domain, again, 4);
+    tn_tensor_unref(again);
+    end();
+}
+
+/* ---- what cannot be shared where it is -----------------------------------------------------
+ */
+
+TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
+{
+    begin();
+    tn_tensor *tensor = wrap(make_memory(BYTES, true), OFFSET, BYTES - OFFSET, 9);
+    assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 0);
+    TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
+    assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_VMM);
+    assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 1);
+    assert_int_equal(atomic_load(&domain->segment.header->foreign_copied_bytes),
+                     BYTES - OFFSET);
+    await_freed(1);
+    gpu_expect(domain, tensor, 9);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+TN_TEST(a_copy_comes_after_what_its_stream_was_given)
+{
+    gpu_need_fake();
+    begin();
+    struct memory *m = make_memory(BYTES, true);
+    tn_tensor *tensor = wrap(m, 0, BYTES, 1);
+    CUstream stream = gpu_stream(NULL);
+    gpu_stream_wait(NULL);
+    gpu_fake.hold(stream);
+    gpu_fake.kernel_fill(stream, m->at, BYTES, 77);
+    const tn_tensor_options options = {.struct_size = sizeof options, .stream = stream};
+    TN_CHECK_OK(tn_tensor_share(domain, tensor, &options));
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    assert_int_equal(freed, 0); /* the copy is not done */
+    gpu_fake.release(stream);
+    gpu_expect(domain, tensor, 77);
+    await_freed(1);
+    tn_tensor_unref(tensor);
+    gpu_stream_end(stream, NULL);
+    end();
+}
+
+/* ---- deaths --------------------------------------------------------------------------------
+ */
+
+static int hold_for_ever(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = pop();
+    wait_for(tensor);
+    gpu_expect(domain, tensor, 22);
+    tnt_signal(&ready);
+    pause();
+    return 1;
+}
+
+TN_TEST(memory_that_a_killed_process_had_open_goes_back)
+{
+    begin();
+    pid_t pid = tnt_fork(hold_for_ever, NULL);
+    tn_tensor *tensor = share_new(22);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tnt_await(&ready);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    assert_int_equal(freed, 0);
+    tnt_kill(pid);
+    await_freed(1);
+    end();
+}
+
+static int make_and_die(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(23);
+    TN_CHECK_OK(tn_tensor_sync(tensor, tnt_deadline(10000)));
+    push(tensor);
+    tnt_signal(&ready);
+    pause();
+    return 1;
+}
+
+TN_TEST(a_tensor_that_nobody_opened_is_lost_with_its_maker)
+{
+    tn_tensor *tensor = NULL;
+    begin();
+    pid_t pid = tnt_fork(make_and_die, NULL);
+    tnt_await(&ready);
+    tnt_kill(pid);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor),
+                     TN_ERR_PEER_DIED);
+    assert_non_null(strstr(tn_error_detail(), "has ended"));
+    assert_int_not_equal(tn_queue_pop_tensor(queue, TN_NOW, &tensor), 0); /* it is gone */
+    end();
+}
+
+TN_TEST(a_tensor_that_is_open_is_incomplete_when_its_maker_dies)
+{
+    begin();
+    pid_t pid = tnt_fork(make_and_die, NULL);
+    tnt_await(&ready);
+    tn_tensor *tensor = pop(), *copy;
+    wait_for(tensor);
+    gpu_expect(domain, tensor, 23);
+    tn_tensor_info info = {.struct_size = sizeof info};
+    tnt_kill(pid);
+    while (TN_CHECK_OK(tn_tensor_get_info(tensor, &info)), !info.is_incomplete)
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    assert_int_equal(tn_tensor_wait(tensor, NULL), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_tensor_sync(tensor, TN_NOW), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_tensor_to(domain, tensor, gpu_cpu, NULL, &copy), TN_ERR_PEER_DIED);
+    tn_tensor_unref(tensor);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL)); /* closes it */
+    end();
+}
+
+/* ---- leaving -------------------------------------------------------------------------------
+ */
+
+static int make_and_leave(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(24);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    assert_int_equal(freed, 1);
+    return 0;
+}
+
+TN_TEST(a_maker_that_leaves_moves_what_nobody_has_opened)
+{
+    begin();
+    tnt_wait_ok(tnt_fork(make_and_leave, NULL));
+    tn_tensor *tensor = pop();
+    assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_IPC);
+    assert_int_equal(tn_tensor_count(tensor), BYTES - OFFSET);
+    gpu_expect(domain, tensor, 24);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+static int make_and_leave_late(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(25);
+    TN_CHECK_OK(tn_tensor_sync(tensor, tnt_deadline(10000)));
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tnt_await(&go);
+    domain->foreign_wait_ns = UINT64_C(60) * 1000 * 1000 * 1000;
+    tn_domain_close(domain);
+    assert_int_equal(freed, 1);
+    return 0;
+}
+
+TN_TEST(a_maker_that_leaves_waits_for_those_who_have_it_open)
+{
+    begin();
+    pid_t pid = tnt_fork(make_and_leave_late, NULL);
+    tn_tensor *tensor = pop();
+    wait_for(tensor);
+    tnt_signal(&go);
+    gpu_expect(domain, tensor, 25);
+    tn_tensor_unref(tensor);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    tnt_wait_ok(pid);
+    end();
+}
+
+/* ---- what the driver says ------------------------------------------------------------------
+ */
+
+static int refuse_and_receive(void *argument)
+{
+    CUresult code = *(const int *)argument;
+    tn_tensor *tensor = NULL;
+    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);
+    gpu_fake.fail_nth("cuIpcOpenMemHandle", 1, code);
+    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor),
+                     code == CUDA_ERROR_OUT_OF_MEMORY ? TN_ERR_NO_MEMORY : TN_ERR_UNSUPPORTED);
+    tensor = pop(); /* the message is still there */
+    wait_for(tensor);
+    gpu_expect(domain, tensor, 26);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+static void receive_after(int code)
+{
+    gpu_need_fake();
+    begin();
+    pid_t pid = tnt_fork(refuse_and_receive, &code);
+    tn_tensor *tensor = share_new(26);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tnt_wait_ok(pid);
+    await_freed(1);
+    end();
+}
+
+TN_TEST(a_message_stays_if_its_process_has_the_same_number)
+{
+    receive_after(CUDA_ERROR_INVALID_CONTEXT);
+}
+
+TN_TEST(a_message_stays_if_freed_memory_is_in_the_way)
+{
+    receive_after(CUDA_ERROR_ALREADY_MAPPED);
+}
+
+TN_TEST(a_message_stays_if_the_device_cannot_reach_its_memory)
+{
+    receive_after(CUDA_ERROR_MAP_FAILED);
+}
+
+TN_TEST(a_message_stays_if_the_driver_has_no_memory)
+{
+    receive_after(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* ---- other memory at one address -----------------------------------------------------------
+ */
+
+static int consume_anew(void *argument)
+{
+    int count = *(const int *)argument;
+    for (int i = 0; i < count; i++) {
+        tn_tensor *tensor = pop();
+        wait_for(tensor);
+        gpu_expect(domain, tensor, (uint8_t)(10 + i));
+        tn_tensor_unref(tensor);
+        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+        tnt_signal(&ready);
+    }
+    assert_int_equal(gpu_fake.calls("cuIpcOpenMemHandle"), count);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(memory_that_is_allocated_anew_is_another_allocation)
+{
+    int count = 2;
+    CUdeviceptr former = 0;
+    gpu_need_fake();
+    begin();
+    pid_t pid = tnt_fork(consume_anew, &count);
+    for (int i = 0; i < count; i++) {
+        struct memory *m = make_memory(BYTES, false);
+        CUdeviceptr at = m->at;
+        tn_tensor *tensor = share_part(m, 0, BYTES, (uint8_t)(10 + i));
+        push(tensor);
+        tn_tensor_unref(tensor);
+        tnt_await(&ready);
+        await_freed(i + 1);
+        assert_true(i == 0 || at == former); /* the fake uses addresses again first */
+        former = at;
+    }
+    tnt_wait_ok(pid);
+    end();
+}
+
+/* ---- descriptions that a process has damaged -----------------------------------------------
+ */
+
+static struct tni_backing *description_of(const tn_tensor *tensor)
+{
+    return tni_payload_at(&domain->segment, tensor->storage->block);
+}
+
+struct turn {
+    struct tnt_signal *signal;
+    int wanted;
+};
+
+static int receive_damaged_in_turn(void *argument)
+{
+    tn_tensor *tensor = NULL;
+    struct turn *turn = argument;
+    tnt_await(turn->signal);
+    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor), turn->wanted);
+    assert_null(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+enum { HANDLE, SIZE, PLACE, NUMBER, MAKER, DEVICE, FORGERIES };
+
+static void forge(struct tni_backing *b, int what)
+{
+    switch (what) {
+    case HANDLE:
+        b->handle[24] ^= 1;
+        break;
+    case SIZE:
+        b->allocation_bytes = UINT64_C(1) << 40;
+        break;
+    case PLACE:
+        b->data_off = b->allocation_bytes - 1;
+        break;
+    case NUMBER:
+        b->allocation = 0;
+        break;
+    case MAKER:
+        atomic_store(&b->owner, UINT64_MAX);
+        break;
+    default:
+        b->device_uuid[3] ^= 1;
+        break;
+    }
+}
+
+TN_TEST(a_damaged_description_is_an_error_of_the_receiver)
+{
+    static const int wanted[FORGERIES] = {
+        [HANDLE] = TN_ERR_NOT_FOUND, [SIZE] = TN_ERR_CORRUPT,    [PLACE] = TN_ERR_CORRUPT,
+        [NUMBER] = TN_ERR_CORRUPT,   [MAKER] = TN_ERR_PEER_DIED, [DEVICE] = TN_ERR_UNSUPPORTED};
+    gpu_need_fake();
+    begin();
+    pid_t pids[FORGERIES];
+    struct tnt_signal turns[FORGERIES];
+    for (int i = 0; i < FORGERIES; i++) {
+        turns[i] = tnt_signal_open();
+        pids[i] = tnt_fork(receive_damaged_in_turn, &(struct turn){&turns[i], wanted[i]});
+    }
+    for (int i = 0; i < FORGERIES; i++) {
+        tn_tensor *tensor = share_new(30);
+        struct tni_backing was = *description_of(tensor);
+        forge(description_of(tensor), i);
+        push(tensor);
+        tnt_signal(&turns[i]);
+        tnt_wait_ok(pids[i]);
+        *description_of(tensor) = was;
+        if (wanted[i] == TN_ERR_UNSUPPORTED)
+            tn_tensor_unref(pop()); /* the message is still there */
+        tn_tensor_unref(tensor);
+        await_freed(i + 1);
+        tnt_signal_close(&turns[i]);
+    }
+    end();
+}
+
+/* ---- kills ---------------------------------------------------------------------------------
+ */
+
+static int receive_one(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = pop();
+    tn_tensor_unref(tensor);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    tn_domain_close(domain);
+    return 0;
+}
+
+/* A process of its own makes the tensor: that which forks must not use the driver before. */
+static int make_for_the_killed(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(40);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tnt_signal(&ready);
+    tnt_await(&go);
+    tn_tensor *again;
+    if (tn_queue_pop_tensor(queue, TN_NOW, &again) == 0)
+        tn_tensor_unref(again);
+    await_freed(1);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_receiver_killed_at_any_point_leaves_nothing)
+{
+    static const char *const points[] = {"lease_claimed", "lease_taken", "lease_opened",
+                                         "lease_closed"};
+    begin();
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        pid_t maker = tnt_fork(make_for_the_killed, NULL);
+        tnt_await(&ready);
+        assert_true(tnt_kill_at(points[i], 1, receive_one, NULL));
+        tnt_signal(&go);
+        tnt_wait_ok(maker);
+        assert_false(tni_leases_has(&domain->segment, TNI_LEASE_OVER));
+    }
+    end();
+}
+
+static int make_and_close(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(41);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    return 0;
+}
+
+static int share_and_drop(void *unused)
+{
+    (void)unused;
+    tn_tensor_unref(share_new(42));
+    await_freed(1);
+    tn_domain_close(domain);
+    return 0;
+}
+
+/* What was moved in time arrives, the rest is lost. */
+static int drain(void *unused)
+{
+    int arrived = 0, lost = 0, status;
+    tn_tensor *tensor;
+    (void)unused;
+    do {
+        status = tn_queue_pop_tensor(queue, TN_NOW, &tensor);
+        lost += status == TN_ERR_PEER_DIED;
+        if (status == 0) {
+            gpu_fake.message_received(1);
+            gpu_expect(domain, tensor, 41);
+            tn_tensor_unref(tensor);
+            arrived++;
+        }
+    } while (arrived + lost < 3 || status == 0);
+    assert_int_equal(arrived, 1);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_maker_killed_at_any_point_leaves_nothing)
+{
+    static const char *const points[] = {"foreign_named", "foreign_moving", "foreign_copied",
+                                         "foreign_moved"};
+    begin();
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        assert_true(tnt_kill_at(points[i], 1, make_and_close, NULL));
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    }
+    assert_true(tnt_kill_at("foreign_given_back", 1, share_and_drop, NULL));
+    pid_t reader = tnt_fork(drain, NULL);
+    tnt_wait_ok(reader);
+    end();
+}
