@@ -109,6 +109,9 @@ typedef struct tn_domain_stat {
     char huge_pages[32];     /* the system's policy for shared memory, as in "advise" */
     uint64_t deaths;         /* members that died and whose seats were reclaimed */
     uint64_t manager_starts; /* how often a tenond began to manage the domain */
+    uint64_t foreign_copies; /* how often memory of another allocator on a device was copied,
+                                because processes cannot share it where it is */
+    uint64_t foreign_copied_bytes;
 } tn_domain_stat;
 
 /**

@@ -95,6 +95,8 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
     stat.manager_pid = manager_pid(s);
     stat.deaths = atomic_load(&s->header->deaths);
     stat.manager_starts = atomic_load(&s->header->manager_starts);
+    stat.foreign_copies = atomic_load(&s->header->foreign_copies);
+    stat.foreign_copied_bytes = atomic_load(&s->header->foreign_copied_bytes);
     tni_os_huge_page_policy(stat.huge_pages, sizeof stat.huge_pages);
     return tni_give_struct("tn_domain_stat", &stat, sizeof stat, ret_stat);
 }

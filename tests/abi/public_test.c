@@ -35,7 +35,7 @@ TN_TEST(tn_sparse_stays_as_it_is)
 
 TN_TEST(tn_domain_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_options), 64);
+    assert_int_equal(sizeof(tn_domain_options), 72);
     PIN(tn_domain_options, struct_size, 0);
     PIN(tn_domain_options, quota_bytes, 8);
     PIN(tn_domain_options, watermark_bytes, 16);
@@ -47,6 +47,7 @@ TN_TEST(tn_domain_options_stays_as_it_is)
     PIN(tn_domain_options, reserved, 44);
     PIN(tn_domain_options, device_quota_bytes, 48);
     PIN(tn_domain_options, device_slab_bytes, 56);
+    PIN(tn_domain_options, foreign_wait_ns, 64);
 }
 
 TN_TEST(tn_handle_options_stays_as_it_is)
@@ -88,7 +89,7 @@ TN_TEST(tn_domain_entry_stays_as_it_is)
 
 TN_TEST(tn_domain_stat_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_stat), 408);
+    assert_int_equal(sizeof(tn_domain_stat), 424);
     PIN(tn_domain_stat, struct_size, 0);
     PIN(tn_domain_stat, domain, 8);
     PIN(tn_domain_stat, watermark_bytes, 264);
@@ -109,6 +110,8 @@ TN_TEST(tn_domain_stat_stays_as_it_is)
     PIN(tn_domain_stat, huge_pages, 360);
     PIN(tn_domain_stat, deaths, 392);
     PIN(tn_domain_stat, manager_starts, 400);
+    PIN(tn_domain_stat, foreign_copies, 408);
+    PIN(tn_domain_stat, foreign_copied_bytes, 416);
 }
 
 TN_TEST(tn_seat_entry_stays_as_it_is)
@@ -269,7 +272,7 @@ TN_TEST(tn_message_stays_as_it_is)
 
 TN_TEST(tn_tensor_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_tensor_options), 48);
+    assert_int_equal(sizeof(tn_tensor_options), 56);
     PIN(tn_tensor_options, struct_size, 0);
     PIN(tn_tensor_options, strategy, 8);
     PIN(tn_tensor_options, flags, 12);
@@ -277,6 +280,7 @@ TN_TEST(tn_tensor_options_stays_as_it_is)
     PIN(tn_tensor_options, source, 24);
     PIN(tn_tensor_options, source_bytes, 32);
     PIN(tn_tensor_options, device, 40);
+    PIN(tn_tensor_options, stream, 48);
 }
 
 TN_TEST(tn_pool_info_stays_as_it_is)

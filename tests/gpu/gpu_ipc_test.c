@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tenon/dlpack.h>
+#include <tenon/inspect.h>
 #include <unistd.h>
 
 #include "tensor/tensor.h"
@@ -344,9 +345,16 @@ TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
     assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 0);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_VMM);
-    assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 1);
-    assert_int_equal(atomic_load(&domain->segment.header->foreign_copied_bytes),
-                     BYTES - OFFSET);
+    tn_inspector *inspector;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
+    char id[33];
+    for (size_t i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", domain->segment.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    TN_CHECK_OK(tn_inspect_stat(inspector, &stat));
+    tn_inspector_close(inspector);
+    assert_int_equal(stat.foreign_copies, 1);
+    assert_int_equal(stat.foreign_copied_bytes, BYTES - OFFSET);
     await_freed(1);
     gpu_expect(domain, tensor, 9);
     tn_tensor_unref(tensor);
@@ -775,5 +783,45 @@ TN_TEST(a_maker_killed_at_any_point_leaves_nothing)
     assert_true(tnt_kill_at("foreign_given_back", 1, share_and_drop, NULL));
     pid_t reader = tnt_fork(drain, NULL);
     tnt_wait_ok(reader);
+    end();
+}
+
+static int make_for_the_dead(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(22);
+    push(tensor);
+    tn_tensor_unref(tensor);
+    tnt_await(&go);
+    await_freed(1);
+    tn_domain_close(domain);
+    return 0;
+}
+
+static int reap(void *unused)
+{
+    (void)unused;
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_recoverer_killed_at_any_point_leaves_no_lease)
+{
+    static const char *const points[] = {"lease_reclaimed", "reclaim_leases_settled"};
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    begin_with(NULL, &options);
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        pid_t maker = tnt_fork(make_for_the_dead, NULL);
+        pid_t holder = tnt_fork(hold_for_ever, NULL);
+        tnt_await(&ready);
+        tnt_kill(holder);
+        assert_true(tnt_kill_at(points[i], 1, reap, NULL));
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+        tnt_signal(&go);
+        tnt_wait_ok(maker);
+        assert_false(tni_leases_has(&domain->segment, TNI_LEASE_OVER));
+    }
     end();
 }

@@ -59,6 +59,8 @@ static int print_json(tn_inspector *inspector, const tn_domain_stat *stat,
     cmd_json_set(root, "tickets_limit", cmd_json_count(stat->tickets));
     cmd_json_set(root, "deaths", cmd_json_count(stat->deaths));
     cmd_json_set(root, "manager_starts", cmd_json_count(stat->manager_starts));
+    cmd_json_set(root, "foreign_copies", cmd_json_count(stat->foreign_copies));
+    cmd_json_set(root, "foreign_copied_bytes", cmd_json_count(stat->foreign_copied_bytes));
     cmd_json_set(root, "seats", seats);
     cmd_json_set(root, "objects", objects);
     cmd_json_set(root, "devices", devices_json(devices));
@@ -96,6 +98,11 @@ static void print_sums(const tn_domain_stat *stat)
     printf("deaths       %" PRIu64 " %s ended without leaving, tenond started %" PRIu64 " %s\n",
            stat->deaths, stat->deaths == 1 ? "process" : "processes", stat->manager_starts,
            stat->manager_starts == 1 ? "time" : "times");
+    if (stat->foreign_copies != 0)
+        printf("copies       %" PRIu64
+               " of memory on devices that cannot be shared where it is, "
+               "%s\n",
+               stat->foreign_copies, table_bytes(one, stat->foreign_copied_bytes));
     printf("\nmemory\n");
     printf("  committed  %s of %s (%.0f %%)\n", table_bytes(one, info->committed_bytes),
            table_bytes(other, info->quota_bytes), part);

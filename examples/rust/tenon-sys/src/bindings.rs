@@ -160,6 +160,7 @@ pub struct tn_domain_options {
     pub reserved: u32,
     pub device_quota_bytes: u64,
     pub device_slab_bytes: u64,
+    pub foreign_wait_ns: u64,
 }
 pub const TN_OPEN_EXISTING: _bindgen_ty_5 = 1;
 pub const TN_OPEN_NEW: _bindgen_ty_5 = 2;
@@ -308,6 +309,7 @@ pub struct tn_tensor_options {
     pub source: *const ::std::os::raw::c_void,
     pub source_bytes: size_t,
     pub device: tn_device,
+    pub stream: *mut ::std::os::raw::c_void,
 }
 impl Default for tn_tensor_options {
     fn default() -> Self {
@@ -1707,6 +1709,8 @@ pub struct tn_domain_stat {
     pub huge_pages: [::std::os::raw::c_char; 32usize],
     pub deaths: u64,
     pub manager_starts: u64,
+    pub foreign_copies: u64,
+    pub foreign_copied_bytes: u64,
 }
 impl Default for tn_domain_stat {
     fn default() -> Self {
@@ -2022,6 +2026,7 @@ pub const TN_STRATEGY_ARENA: _bindgen_ty_36 = 1;
 pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_36 = 2;
 pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_36 = 3;
 pub const TN_STRATEGY_CUDA_VMM: _bindgen_ty_36 = 16;
+pub const TN_STRATEGY_CUDA_IPC: _bindgen_ty_36 = 17;
 pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
