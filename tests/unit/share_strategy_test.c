@@ -161,7 +161,7 @@ TN_TEST(a_strategy_set_at_run_time_is_that_of_new_storages)
 
 TN_TEST(a_name_that_is_no_strategy_of_this_system_changes_nothing)
 {
-    static const char *const absent[] = {"cuda_ipc", "hip_vmm", "hip_ipc"};
+    static const char *const absent[] = {"hip_vmm", "hip_ipc"};
     uint32_t strategy = 77;
     TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_SYSTEM));
     assert_int_equal(tn_strategy_parse("arenas", &strategy), TN_ERR_INVALID);
