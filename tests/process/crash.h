@@ -87,7 +87,7 @@ struct crash_point {
     char name[64];
     unsigned passings;
 };
-enum { CRASH_MAX_POINTS = 192, CRASH_MOST_PASSINGS = 4 };
+enum { CRASH_MAX_POINTS = 256, CRASH_MOST_PASSINGS = 4 };
 struct crash_points {
     struct crash_point point[CRASH_MAX_POINTS];
     unsigned count;

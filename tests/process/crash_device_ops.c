@@ -7,6 +7,7 @@
 #include "process/crash.h"
 
 #include <signal.h>
+#include <tenon/dlpack.h>
 #include <unistd.h>
 
 #include "gpu/gpu.h"
@@ -80,9 +81,14 @@ static void use_device(struct crash_world *w)
 {
     tn_message m;
     int status;
-    /* A pop that waits for tenond fails as one that finds the queue empty. */
-    while (tn_queue_count(w->queue) > 0 &&
-           ((status = tn_queue_pop(w->queue, TN_NOW, &m)) == 0 || status == TN_ERR_TIMED_OUT)) {
+    uint32_t count;
+    /*
+     * A pop that waits for tenond fails as one that finds the queue empty. One that finds a
+     * tensor in memory of a process that has died takes the message off, and fails.
+     */
+    while ((count = tn_queue_count(w->queue)) > 0 &&
+           ((status = tn_queue_pop(w->queue, TN_NOW, &m)) == 0 || status == TN_ERR_TIMED_OUT ||
+            (status == TN_ERR_PEER_DIED && tn_queue_count(w->queue) < count))) {
         if (status != 0)
             continue;
         for (uint32_t i = 0; i < m.tensor_count; i++)
@@ -310,6 +316,109 @@ static void record_and_leave(struct crash_world *w)
     tn_tensor_unref(tensor);
 }
 
+/* ---- memory of another library ----------------------------------------------------------- */
+
+static int64_t foreign_bytes = SMALL;
+static bool is_freed;
+
+static void free_foreign(DLManagedTensorVersioned *managed)
+{
+    gpu_library_free((CUdeviceptr)(uintptr_t)managed->dl_tensor.data, 0);
+    is_freed = true;
+}
+
+/* Memory that the library of this process made, as a shared tensor. */
+static tn_tensor *share_foreign(struct crash_world *w)
+{
+    static DLManagedTensorVersioned managed;
+    tn_tensor *tensor;
+    managed =
+        (DLManagedTensorVersioned){.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+                                   .deleter = free_foreign,
+                                   .dl_tensor = {.device = {kDLCUDA, 0},
+                                                 .ndim = 1,
+                                                 .dtype = {kDLUInt, 8, 1},
+                                                 .shape = &foreign_bytes}};
+    managed.dl_tensor.data = (void *)(uintptr_t)gpu_library_alloc(SMALL, false);
+    TN_CHECK_OK(tn_tensor_from_dlpack(&managed, &tensor));
+    gpu_kernel_fill(tensor, CRASH_BYTE);
+    TN_CHECK_OK(tn_tensor_share(w->domain, tensor, NULL));
+    TN_CHECK_OK(tn_tensor_record(tensor, NULL));
+    return tensor;
+}
+
+static void push_foreign(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, share_foreign(w), TN_PUSH_MOVE, TN_NOW));
+}
+
+/* The library gets its memory back in a later call. */
+static void await_freed(struct crash_world *w)
+{
+    uint64_t until_ns = tnt_until_ns(20000);
+    while (!is_freed && tnt_until_ns(0) < until_ns)
+        TN_CHECK_OK(tn_domain_trim(w->domain, 0, NULL));
+    assert_true(is_freed);
+}
+
+static void share_and_release_foreign(struct crash_world *w)
+{
+    crash_load_driver(w);
+    tn_tensor_unref(share_foreign(w));
+    await_freed(w);
+}
+
+/* What is only in a message is moved into memory that tenond keeps. */
+static void leave_foreign(struct crash_world *w)
+{
+    crash_load_driver(w);
+    push_foreign(w);
+    w->domain = tn_domain_close(w->domain);
+}
+
+static struct tnt_signal foreign_ready, foreign_go;
+
+/* The maker lives on: else its memory would end before the survivor looks. */
+static int make_foreign_and_wait(void *world)
+{
+    struct crash_world *w = world;
+    tn_tensor *tensor;
+    push_foreign(w);
+    tnt_signal(&foreign_ready);
+    tnt_await(&foreign_go);
+    if (tn_queue_pop_tensor(w->queue, TN_NOW, &tensor) == 0)
+        tn_tensor_unref(tensor);
+    await_freed(w);
+    tn_domain_close(w->domain);
+    return 0;
+}
+
+static void begin_foreign(struct crash_world *w)
+{
+    foreign_ready = tnt_signal_open();
+    foreign_go = tnt_signal_open();
+    w->helper = tnt_fork(make_foreign_and_wait, w);
+    tnt_await(&foreign_ready);
+}
+
+static void end_foreign(struct crash_world *w)
+{
+    tnt_signal(&foreign_go);
+    tnt_wait_ok(w->helper);
+    tnt_signal_close(&foreign_ready);
+    tnt_signal_close(&foreign_go);
+}
+
+/* To leave the domain closes what this process has open. */
+static void pop_foreign(struct crash_world *w)
+{
+    crash_load_driver(w);
+    tn_tensor *tensor = pop(w);
+    gpu_expect(w->domain, tensor, CRASH_BYTE);
+    tn_tensor_unref(tensor);
+    w->domain = tn_domain_close(w->domain);
+}
+
 /* ---- ends -------------------------------------------------------------------------------- */
 
 static void trim(struct crash_world *w)
@@ -357,6 +466,10 @@ const struct crash_op crash_device_ops[] = {
     {"device_wait", BY_TENOND, .prepare = leave_recorded, .run = wait_and_record},
     {"device_follow", BY_TENOND, .run = follow_a_stream},
     {"device_record_and_leave", ON_DEVICE, .run = record_and_leave},
+    {"device_share_foreign", ON_DEVICE, .run = share_and_release_foreign},
+    {"device_leave_foreign", BY_TENOND, .run = leave_foreign},
+    {"device_pop_foreign", ON_DEVICE, .prepare = begin_foreign, .run = pop_foreign,
+     .finish = end_foreign},
     {"device_trim", BY_TENOND, .prepare = leave_small, .run = trim},
     {"device_leave", BY_TENOND, .prepare = leave_both, .run = leave},
     {0},
