@@ -37,16 +37,30 @@ static bool is_cpu(long type)
     return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
 }
 
-static int check_device(long type, long number)
+static int fail_device(long type, long number)
 {
-    if (is_cpu(type))
-        return 0;
     PyErr_Format(
         PyExc_BufferError,
         "the tensor is on device %s:%ld (DLPack's type %ld): only memory of the CPU can "
         "be shared, copy it there first",
         device_name((int)type), number, type);
     return -1;
+}
+
+static int check_device(long type, long number)
+{
+    if (is_cpu(type) || type == kDLCUDA) /* the library decides about the second */
+        return 0;
+    return fail_device(type, number);
+}
+
+/* Raise for a tensor that the library does not take. @return NULL */
+static PyObject *raise_for(const DLDevice *device, int status)
+{
+    if (status != TN_ERR_UNSUPPORTED || is_cpu((long)device->device_type))
+        return tnp_raise(status);
+    fail_device((long)device->device_type, device->device_id);
+    return NULL;
 }
 
 static PyObject *take_versioned(PyObject *capsule)
@@ -61,7 +75,7 @@ static PyObject *take_versioned(PyObject *capsule)
         return NULL;
     int status = tn_tensor_from_dlpack(managed, &tensor);
     if (status != 0)
-        return tnp_raise(status);
+        return raise_for(device, status);
     if (PyCapsule_SetName(capsule, USED_VERSIONED) < 0)
         PyErr_Clear(); /* cannot happen: the capsule was valid before */
     return tnp_tensor_wrap(tensor, NULL);
@@ -86,7 +100,7 @@ static PyObject *take_unversioned(PyObject *capsule)
     int status = tn_tensor_from_dlpack(managed, &tensor);
     if (status != 0) {
         free(managed);
-        return tnp_raise(status);
+        return raise_for(&old->dl_tensor.device, status);
     }
     if (PyCapsule_SetName(capsule, USED_UNVERSIONED) < 0)
         PyErr_Clear();
@@ -132,7 +146,8 @@ static int check_source_device(PyObject *source)
     return failed < 0 ? -1 : check_device(numbers[0], numbers[1]);
 }
 
-static PyObject *request_capsule(PyObject *source)
+/* `stream` is NULL or None: the source orders its work before the legacy default stream. */
+static PyObject *request_capsule(PyObject *source, PyObject *stream)
 {
     PyObject *method = PyObject_GetAttrString(source, "__dlpack__"), *capsule = NULL;
     PyObject *none = method != NULL ? PyTuple_New(0) : NULL;
@@ -140,11 +155,15 @@ static PyObject *request_capsule(PyObject *source)
                              ? Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR_VERSION,
                                              DLPACK_MINOR_VERSION)
                              : NULL;
+    if (keywords != NULL && stream != NULL && stream != Py_None &&
+        PyDict_SetItemString(keywords, "stream", stream) < 0)
+        Py_CLEAR(keywords);
     if (keywords != NULL)
         capsule = PyObject_Call(method, none, keywords);
     if (keywords != NULL && capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear(); /* the source follows DLPack before 1.0 */
-        capsule = PyObject_CallNoArgs(method);
+        PyDict_DelItemString(keywords, "max_version");
+        capsule = PyObject_Call(method, none, keywords);
     }
     Py_XDECREF(keywords);
     Py_XDECREF(none);
@@ -152,9 +171,8 @@ static PyObject *request_capsule(PyObject *source)
     return capsule;
 }
 
-PyObject *tnp_from_dlpack(PyObject *module, PyObject *source)
+static PyObject *from_dlpack(PyObject *source, PyObject *stream)
 {
-    (void)module;
     if (tnp_is_tensor(source)) {
         Py_INCREF(source);
         return source;
@@ -167,12 +185,43 @@ PyObject *tnp_from_dlpack(PyObject *module, PyObject *source)
     }
     if (check_source_device(source) < 0)
         return NULL;
-    PyObject *capsule = request_capsule(source), *tensor = NULL;
+    PyObject *capsule = request_capsule(source, stream), *tensor = NULL;
     if (capsule != NULL && !PyCapsule_CheckExact(capsule))
         PyErr_Format(PyExc_TypeError, "__dlpack__ of %.200s gave %.200s, not a capsule",
                      Py_TYPE(source)->tp_name, Py_TYPE(capsule)->tp_name);
     else if (capsule != NULL)
         tensor = take_capsule(capsule);
     Py_XDECREF(capsule);
+    return tensor;
+}
+
+PyObject *tnp_from_dlpack(PyObject *source) { return from_dlpack(source, NULL); }
+
+/* The number by which DLPack knows the consumer's stream, a new reference. NULL: raised. */
+static PyObject *number_for_dlpack(PyObject *stream)
+{
+    enum { LEGACY = 1 };
+    void *handle;
+    if (stream == Py_None || (PyLong_Check(stream) && PyLong_AsLong(stream) == -1)) {
+        Py_INCREF(stream);
+        return stream;
+    }
+    PyErr_Clear(); /* a number that is no long */
+    if (tnp_stream(stream, &handle) < 0)
+        return NULL;
+    return PyLong_FromUnsignedLongLong(handle == NULL ? LEGACY : (uintptr_t)handle);
+}
+
+PyObject *tnp_module_from_dlpack(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"", "stream", NULL};
+    PyObject *source, *stream = Py_None;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$O:from_dlpack", names, &source,
+                                     &stream))
+        return NULL;
+    PyObject *number = number_for_dlpack(stream);
+    PyObject *tensor = number == NULL ? NULL : from_dlpack(source, number);
+    Py_XDECREF(number);
     return tensor;
 }

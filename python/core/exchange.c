@@ -18,7 +18,7 @@ PyObject *tnp_tensor_from(PyObject *object)
     if (PyObject_CheckBuffer(object))
         return tnp_from_buffer(NULL, object);
     if (PyCapsule_CheckExact(object) || PyObject_HasAttrString(object, "__dlpack__"))
-        return tnp_from_dlpack(NULL, object);
+        return tnp_from_dlpack(object);
     if (PyList_Check(object) || PyTuple_Check(object)) {
         PyObject *numpy = PyImport_ImportModule("numpy");
         PyObject *array =

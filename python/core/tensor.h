@@ -154,7 +154,9 @@ extern PyBufferProcs tnp_tensor_buffer;
 PyObject *tnp_tensor_to_dlpack(PyObject *tensor, PyObject *args, PyObject *keywords);
 PyObject *tnp_tensor_dlpack_device(PyObject *tensor, PyObject *unused);
 PyObject *tnp_tensor_array(PyObject *tensor, PyObject *args, PyObject *keywords);
-PyObject *tnp_from_dlpack(PyObject *module, PyObject *source);
+/** The same for an object with __dlpack__, or a capsule. NULL: raised. */
+PyObject *tnp_from_dlpack(PyObject *source);
+PyObject *tnp_module_from_dlpack(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *tnp_from_buffer(PyObject *module, PyObject *source);
 /**
  * A tensor over the memory of an object with DLPack or the buffer protocol, a new reference.

@@ -168,8 +168,8 @@ static PyMethodDef functions[] = {
     {"private", WITH_KEYWORDS(tnp_private), METH_VARARGS | METH_KEYWORDS,
      "private($module, /, shape, dtype)\n--\n\n"
      "Make a tensor in private memory, all zero; share() moves it later."},
-    {"from_dlpack", tnp_from_dlpack, METH_O,
-     "from_dlpack($module, source, /)\n--\n\n"
+    {"from_dlpack", WITH_KEYWORDS(tnp_module_from_dlpack), METH_VARARGS | METH_KEYWORDS,
+     "from_dlpack($module, source, /, *, stream=None)\n--\n\n"
      "A tensor over the memory of an object with __dlpack__, or of a capsule."},
     {"from_buffer", tnp_from_buffer, METH_O,
      "from_buffer($module, source, /)\n--\n\n"

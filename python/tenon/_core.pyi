@@ -252,8 +252,11 @@ class Tensor:
     def __buffer__(self, flags: int, /) -> memoryview: ...  # where the dtype has a letter there
 
 def private(shape: _GivenShape, dtype: Any) -> Tensor: ...
-def from_dlpack(source: Any, /) -> Tensor:
-    """A private tensor over the memory of an object with __dlpack__, or of a capsule, without a copy."""
+def from_dlpack(source: Any, /, *, stream: _Stream = None) -> Tensor:
+    """A private tensor over the memory of an object with __dlpack__, or of a capsule, without a copy.
+
+    `stream` is the one on which this program will use the tensor: the source orders its own work before it.
+    """
 def from_buffer(source: Any, /) -> Tensor:
     """A private tensor over the memory of an object with the buffer protocol, without a copy."""
 def dtype_name(dtype: Any, /) -> str:

@@ -16,8 +16,7 @@
 
 #include "backing/mapping.h"
 
-/* ---- making -------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------- */
 
 /* The bytes that the data takes in memory of tenon, once it is moved. */
 static uint64_t moved_bytes(const struct tni_foreign_about *a, const tn_device_info *info)
@@ -95,8 +94,7 @@ int tni_foreign_adopt(struct tn_domain *d, tni_block block, const struct tni_for
     return status;
 }
 
-/* ---- moving -------------------------------------------------------------------------------
- */
+/* ---- moving ---------------------------------------------------------------------------- */
 
 bool tni_foreign_is_held(const struct tn_domain *d, tni_block block, uint32_t *ret_seat)
 {

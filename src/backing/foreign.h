@@ -19,8 +19,7 @@ struct tni_lessor {
     uint64_t allocation; /* a number of the maker's, from 1 on */
 };
 
-/* ---- the maker (foreign.c) ----------------------------------------------------------------
- */
+/* ---- the maker (foreign.c) ------------------------------------------------------------- */
 
 /** Memory of another allocator that becomes a storage. */
 struct tni_foreign_about {
@@ -47,8 +46,7 @@ bool tni_foreign_is_held(const struct tn_domain *domain, tni_block block, uint32
 int tni_foreign_move(struct tn_domain *domain, tni_block block,
                      const struct tni_mapping *mapping);
 
-/* ---- who has it open (opened.c) ------------------------------------------------------------
- */
+/* ---- who has it open (opened.c) --------------------------------------------------------- */
 
 /**
  * Map a storage whose checked description is of memory of another process. Opens its allocation
@@ -80,8 +78,7 @@ bool tni_mapping_is_lost(const struct tn_domain *domain, const struct tni_mappin
 /** Fail with TN_ERR_PEER_DIED, and name the maker. */
 int tni_mapping_fail_lost(const struct tn_domain *domain, const struct tni_mapping *mapping);
 
-/* ---- leases (lease.c) ----------------------------------------------------------------------
- */
+/* ---- leases (lease.c) ------------------------------------------------------------------- */
 
 /** False: all leases are taken. */
 bool tni_lease_take(const struct tni_segment *segment, uint64_t who,

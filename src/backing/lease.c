@@ -14,8 +14,7 @@
  */
 #include "backing/mapping.h"
 
-/* ---- for who has memory open --------------------------------------------------------------
- */
+/* ---- for who has memory open ----------------------------------------------------------- */
 
 static bool is_of_nobody(const struct tni_segment *s, const struct tni_lease *lease)
 {
@@ -68,8 +67,7 @@ bool tni_lease_is_wanted(const struct tni_segment *s, uint32_t lease)
     return atomic_load(&tni_lease_at(s, lease)->wanted) != 0;
 }
 
-/* ---- for the maker ------------------------------------------------------------------------
- */
+/* ---- for the maker --------------------------------------------------------------------- */
 
 static bool is_of(const struct tni_lease *lease, const struct tni_lessor *of)
 {
@@ -117,8 +115,7 @@ void tni_lease_want(const struct tni_segment *s, const struct tni_lessor *of)
             atomic_store(&tni_lease_at(s, i)->wanted, 1);
 }
 
-/* ---- for the reaper -----------------------------------------------------------------------
- */
+/* ---- for the reaper -------------------------------------------------------------------- */
 
 bool tni_leases_has(const struct tni_segment *s, uint64_t who)
 {

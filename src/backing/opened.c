@@ -14,8 +14,7 @@
 
 #include "backing/mapping.h"
 
-/* ---- the list -----------------------------------------------------------------------------
- */
+/* ---- the list -------------------------------------------------------------------------- */
 
 /* I12. pre: the lock */
 static struct tni_opened **list_of(struct tn_domain *d)
@@ -76,8 +75,7 @@ void tni_opened_end(struct tn_domain *d)
         close_one(d, list_of(d));
 }
 
-/* ---- opening ------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------- */
 
 static int fail_gone(const struct tn_domain *d, uint64_t maker)
 {
@@ -201,8 +199,7 @@ static int check_same(const struct tni_opened *o, tni_block block, const struct 
                     block.id);
 }
 
-/* ---- this process's own memory, which it got back through another seat --------------------
- */
+/* ---- this process's own memory, which it got back through another seat ----------------- */
 
 static bool is_here(const struct tn_domain *d, uint64_t maker)
 {
@@ -233,8 +230,7 @@ static int map_here(const struct tni_backing *b, struct tni_mapping *m)
     return 0;
 }
 
-/* ---- mapping ------------------------------------------------------------------------------
- */
+/* ---- mapping --------------------------------------------------------------------------- */
 
 static int map_there(struct tn_domain *d, tni_block block, uint32_t generation,
                      const struct tni_backing *b, struct tni_mapping *m)

@@ -117,8 +117,6 @@ int tni_cuda_classify(const struct tni_memory_kind *kind, int32_t id, uint64_t a
 int tni_cuda_export(const struct tni_memory_kind *kind,
                     const struct tni_device_foreign *foreign,
                     uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);
-int tni_cuda_export_piece(const struct tni_memory_kind *kind,
-                          const struct tni_device_foreign *foreign, int *ret_fd);
 int tni_cuda_open(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
                   const uint8_t handle[TNI_DEVICE_HANDLE_BYTES]);
 void tni_cuda_close(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);

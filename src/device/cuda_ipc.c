@@ -73,7 +73,6 @@ static void leave_to_copy(struct tni_device_foreign *f, const char *why)
 static void choose(const struct tni_cuda *cuda, const struct answer *a,
                    struct tni_device_foreign *f)
 {
-    bool has_descriptor = (a->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
     if (a->is_managed != 0)
         leave_to_copy(f, "it is managed memory");
     else if (a->pool != NULL)
@@ -82,13 +81,13 @@ static void choose(const struct tni_cuda *cuda, const struct answer *a,
         f->way = TNI_FOREIGN_HANDLE;
     else if (a->is_capable != 0)
         leave_to_copy(f, "the driver has no handles of memory");
-    else if (has_descriptor && has(cuda, TNI_CUDA_vmm) && has(cuda, TNI_CUDA_retain))
-        f->way = TNI_FOREIGN_DESCRIPTOR;
+    else if (a->handle_types != 0)
+        leave_to_copy(f, "its allocator mapped it in pieces");
     else
         leave_to_copy(f, "its allocator made it for one process only");
 }
 
-/* The whole allocation, or the piece. pre: the context is current */
+/* Find the whole allocation. pre: the context is current */
 static int measure(const struct tni_cuda *cuda, uint64_t address, uint64_t bytes,
                    struct tni_device_foreign *f)
 {
@@ -153,29 +152,6 @@ int tni_cuda_export(const struct tni_memory_kind *kind,
     tni_cuda_leave(cuda, foreign->device.id, false);
     if (status == 0)
         memcpy(ret_handle, &handle, sizeof handle);
-    return status;
-}
-
-int tni_cuda_export_piece(const struct tni_memory_kind *kind,
-                          const struct tni_device_foreign *foreign, int *ret_fd)
-{
-    struct tni_cuda *cuda = kind->driver;
-    CUmemGenericAllocationHandle handle = 0;
-    int status = tni_cuda_enter(kind, foreign->device.id);
-    if (status != 0)
-        return status;
-    status = tni_cuda_check(
-        cuda, cuda->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)foreign->base),
-        "cuMemRetainAllocationHandle");
-    if (status == 0) {
-        status =
-            tni_cuda_check(cuda,
-                           cuda->cuMemExportToShareableHandle(
-                               ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                           "cuMemExportToShareableHandle");
-        cuda->cuMemRelease(handle);
-    }
-    tni_cuda_leave(cuda, foreign->device.id, false);
     return status;
 }
 

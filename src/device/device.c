@@ -107,7 +107,6 @@ static const struct tni_memory_kind kinds[] = {
                    .granularity = tni_cuda_granularity,
                    .classify = tni_cuda_classify,
                    .export = tni_cuda_export,
-                   .export_piece = tni_cuda_export_piece,
                    .open = tni_cuda_open,
                    .close = tni_cuda_close,
                    .copy = tni_cuda_copy,

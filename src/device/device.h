@@ -41,15 +41,14 @@ struct tni_device_copy {
 
 /* How other processes can reach memory that another allocator made. */
 enum {
-    TNI_FOREIGN_COPY,      /* not at all: `why` says why not */
-    TNI_FOREIGN_HANDLE,    /* through a handle, while the allocation is not freed */
-    TNI_FOREIGN_DESCRIPTOR /* through a descriptor, as memory of make() */
+    TNI_FOREIGN_COPY,  /* not at all: `why` says why not */
+    TNI_FOREIGN_HANDLE /* through a handle, while the allocation is not freed */
 };
 struct tni_device_foreign {
     tn_device device;
     int way;            /* TNI_FOREIGN_* */
     const char *why;    /* of COPY: static text */
-    uint64_t base;      /* of the whole allocation, or of the mapped piece; 0: unknown */
+    uint64_t base;      /* of the whole allocation; 0: unknown */
     uint64_t bytes;     /* of that */
     uint64_t buffer_id; /* the driver never gives two allocations of a process the same */
 };
@@ -106,9 +105,6 @@ struct tni_memory_kind {
     /** Get the handle of a whole allocation. pre: classify() said HANDLE */
     int (*export)(const struct tni_memory_kind *kind, const struct tni_device_foreign *foreign,
                   uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);
-    /** Get a descriptor of a mapped piece, for map(). pre: classify() said DESCRIPTOR */
-    int (*export_piece)(const struct tni_memory_kind *kind,
-                        const struct tni_device_foreign *foreign, int *ret_fd);
     /**
      * Map a whole allocation of another process.
      * @param memory  its device is set, and how many bytes it has at least

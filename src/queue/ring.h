@@ -99,8 +99,7 @@ static inline bool tni_thread_does_again(struct tni_thread *thread, uint8_t what
 /* Limit on retries: more mean that the memory is damaged, or that others are very busy. */
 enum { TNI_MOST_TRIES = 10000 };
 
-/* ---- one quick check. False: only a full scan of the ring can tell -------------------------
- */
+/* ---- one quick check. False: only a full scan of the ring can tell ---------------------- */
 
 /** The head, and the word of its slot. */
 struct tni_seen {

@@ -257,8 +257,7 @@ static void say_block(struct tni_audit *a, tni_block block, const struct tni_rec
                          state);
 }
 
-/* ---- blocks that are left ------------------------------------------------------------------
- */
+/* ---- blocks that are left --------------------------------------------------------------- */
 
 /* I2. pre: this process has the claim on recounts. @return whether the block was counted */
 static bool count_named(struct tni_audit *a, tni_block block, struct tni_recounted *ret)
@@ -300,8 +299,7 @@ static void recheck(struct check *h, tni_block block, struct candidate *candidat
     }
 }
 
-/* ---- all blocks ---------------------------------------------------------------------------
- */
+/* ---- all blocks ------------------------------------------------------------------------ */
 
 struct dangling {
     const struct tni_segment *segment;

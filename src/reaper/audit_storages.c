@@ -64,8 +64,7 @@ static uint32_t generation_of(const struct tni_segment *s, tni_block block)
     return __atomic_load_n(&tni_desc_at(s, block)->generation, __ATOMIC_RELAXED);
 }
 
-/* ---- two checks, a pause apart --------------------------------------------------------------
- */
+/* ---- two checks, a pause apart ----------------------------------------------------------- */
 
 struct suspect {
     tni_block block;

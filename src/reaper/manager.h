@@ -52,8 +52,7 @@ bool tni_manager_is_in_folder(const struct tni_segment *segment, const char *fol
 /** The value of header->runtime in the domains of a runtime folder. Never 0. */
 uint32_t tni_manager_hash_folder(const char *folder);
 
-/* ---- discover.c, folder.c, contact.c ------------------------------------------------------
- */
+/* ---- discover.c, folder.c, contact.c --------------------------------------------------- */
 
 enum { TNI_FOLDER_BYTES = 128 };
 
@@ -76,8 +75,7 @@ int tni_contact_replace(struct tn_domain *domain);
  */
 int tni_manager_connect(int *ret_fd);
 
-/* ---- reclaim.c ----------------------------------------------------------------------------
- */
+/* ---- reclaim.c ------------------------------------------------------------------------- */
 
 /** Begin to reclaim. False: another thread of this process reclaims; only one may. */
 bool tni_reclaim_begin(struct tn_domain *domain);

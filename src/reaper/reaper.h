@@ -76,8 +76,7 @@ struct tni_audit_report {
 int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool is_repair,
               struct tni_audit_report *report);
 
-/* ---- a member and tenond (manager.c and others) --------------------------------------------
- */
+/* ---- a member and tenond (manager.c and others) ----------------------------------------- */
 
 /**
  * Register a named or anonymous domain with tenond, and start a tenond if none listens.

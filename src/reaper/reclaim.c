@@ -28,8 +28,7 @@
 #include "reaper/recount.h"
 #include "wait/wait.h"
 
-/* ---- the recoverer -------------------------------------------------------------------------
- */
+/* ---- the recoverer ---------------------------------------------------------------------- */
 
 static bool is_dead(const struct tni_segment *s, uint32_t seat)
 {
@@ -98,8 +97,7 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
     return 1;
 }
 
-/* ---- children, claims, the seat ------------------------------------------------------------
- */
+/* ---- children, claims, the seat --------------------------------------------------------- */
 
 static bool ends_with(const struct tni_segment *s, uint32_t seat, uint64_t parent)
 {

@@ -139,8 +139,7 @@ bool tni_recount_is_right(const struct tni_recounted *r)
     }
 }
 
-/* ---- repair --------------------------------------------------------------------------------
- */
+/* ---- repair ----------------------------------------------------------------------------- */
 
 bool tni_recount_repair(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                         const struct tni_recounted *r)

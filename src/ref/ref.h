@@ -306,8 +306,7 @@ int tni_ref_pin(struct tn_domain *domain, tni_block block);
  */
 int tni_ref_check_room(struct tn_domain *domain, tni_block block);
 
-/* ---- slabs: memory of devices, see alloc/slab.c -------------------------------------------
- */
+/* ---- slabs: memory of devices, see alloc/slab.c ---------------------------------------- */
 
 /**
  * Let a new slab be cut into blocks of a class: its block is recorded in a span that has none.

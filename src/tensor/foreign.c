@@ -10,8 +10,7 @@
 #include "tensor/build.h"
 #include "tensor/keep.h"
 
-/* ---- sharing it where it is ---------------------------------------------------------------
- */
+/* ---- sharing it where it is ------------------------------------------------------------ */
 
 static int new_block(struct tn_domain *d, const tn_tensor *t,
                      const struct tni_foreign_about *about, struct tni_keep *k)
@@ -77,8 +76,7 @@ static int share_in_place(struct tn_domain *d, tn_tensor *t,
     return 0;
 }
 
-/* ---- copying it ---------------------------------------------------------------------------
- */
+/* ---- copying it ------------------------------------------------------------------------ */
 
 /* The storage takes over the new memory of another tensor, which ends. */
 static void take_over(struct tni_storage *s, tn_tensor *from)
@@ -158,8 +156,7 @@ static int share_copy(struct tn_domain *d, tn_tensor *t,
     return 0;
 }
 
-/* ---- memory of the domain that another library gave back -----------------------------------
- */
+/* ---- memory of the domain that another library gave back -------------------------------- */
 
 /*
  * The memory may be a tensor's of this domain, which came here and went through a library. Then

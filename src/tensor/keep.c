@@ -31,8 +31,7 @@ void tni_keep_add(struct tni_keep *k)
     while (!atomic_compare_exchange_weak(&keeps, &next, k));
 }
 
-/* ---- what becomes of keeps ----------------------------------------------------------------
- */
+/* ---- what becomes of keeps ------------------------------------------------------------- */
 
 /* Whether only this process's own keep has the storage. */
 static bool is_unused(const struct tni_keep *k)
@@ -83,8 +82,13 @@ static bool settle(const struct tni_keep *k)
 
 enum { ASK_AFTER_NS = 1000 * 1000 * 1000, ASK_FROM_BYTES = 64 << 20 };
 
-/* I1, I2. @param waiting_bytes  of keeps of ended storages, all together */
-static bool may_free(const struct tni_keep *k, bool is_last, uint64_t *waiting_bytes)
+/*
+ * I1, I2.
+ * @param stay           keeps that were looked at already; the others are those after k
+ * @param waiting_bytes  of keeps of ended storages, all together
+ */
+static bool may_free(const struct tni_keep *k, const struct tni_keep *stay,
+                     uint64_t *waiting_bytes)
 {
     const struct tni_segment *s = &k->domain->segment;
     if (!has_ended(k))
@@ -92,7 +96,7 @@ static bool may_free(const struct tni_keep *k, bool is_last, uint64_t *waiting_b
     struct tni_lease_counts leases = tni_lease_count(s, &k->of);
     if (leases.dying > 0 || (leases.over > 0 && !settle(k)))
         return false;
-    if (leases.live == 0 || !is_last)
+    if (leases.live == 0 || count_same(k, k) + count_same(stay, k) > 1)
         return true;
     *waiting_bytes += k->bytes;
     if (*waiting_bytes >= ASK_FROM_BYTES || tni_os_now_ns() - k->ended_ns >= ASK_AFTER_NS)
@@ -114,13 +118,12 @@ static struct tni_keep *sort(struct tni_keep *list, struct tni_keep **ret_done)
     struct tni_keep *stay = NULL, *next;
     uint64_t waiting_bytes = 0;
     for (struct tni_keep *k = list; k != NULL; k = next) {
-        bool is_last = count_same(k, k) + count_same(stay, k) == 1;
         next = k->next;
         if (k->state == TNI_KEPT && is_unused(k))
             give_back(k);
         bool is_done = k->state == TNI_COPIED
                            ? !tni_order_is_owed(k->domain, k->token)
-                           : k->state == TNI_ENDED && may_free(k, is_last, &waiting_bytes);
+                           : k->state == TNI_ENDED && may_free(k, stay, &waiting_bytes);
         struct tni_keep **to = is_done ? ret_done : &stay;
         k->next = *to;
         *to = k;
@@ -188,8 +191,7 @@ void tni_keep_name(const struct tn_domain *d, const struct tni_device_foreign *m
         ret_of->allocation = atomic_fetch_add(&allocations, 1) + 1;
 }
 
-/* ---- leaving ------------------------------------------------------------------------------
- */
+/* ---- leaving --------------------------------------------------------------------------- */
 
 /* Whether others have the memory open. Else what they may get later is moved, and true is it.
  */

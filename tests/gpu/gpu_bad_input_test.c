@@ -265,8 +265,7 @@ TN_TEST(a_descriptor_of_another_driver_is_refused)
     end();
 }
 
-/* ---- drivers that lack something, and numbers that collide --------------------------------
- */
+/* ---- drivers that lack something, and numbers that collide ----------------------------- */
 
 static void make_and_copy(void)
 {

@@ -56,8 +56,7 @@ static tn_tensor *pop(void)
     return tensor;
 }
 
-/* ---- another library ----------------------------------------------------------------------
- */
+/* ---- another library ------------------------------------------------------------------- */
 
 /* Memory that has several tensors, and is freed with the last. */
 struct memory {
@@ -166,8 +165,7 @@ static void wait_for(const tn_tensor *tensor)
             (void *)(uintptr_t)tni_value_at(&domain->segment, tni_token_timeline(token)));
 }
 
-/* ---- one process --------------------------------------------------------------------------
- */
+/* ---- one process ----------------------------------------------------------------------- */
 
 TN_TEST(memory_of_a_library_is_a_private_tensor_on_its_device)
 {
@@ -206,8 +204,7 @@ TN_TEST(sharing_leaves_the_memory_where_it_is)
     end();
 }
 
-/* ---- two processes ------------------------------------------------------------------------
- */
+/* ---- two processes --------------------------------------------------------------------- */
 
 static int consume(void *argument)
 {
@@ -271,8 +268,7 @@ TN_TEST(a_library_gets_its_memory_back_when_nobody_has_it)
     end();
 }
 
-/* ---- passing on ---------------------------------------------------------------------------
- */
+/* ---- passing on ------------------------------------------------------------------------ */
 
 static int pass_on(void *argument)
 {
@@ -335,8 +331,7 @@ TN_TEST(memory_of_the_domain_that_comes_back_is_not_shared_twice)
     end();
 }
 
-/* ---- what cannot be shared where it is -----------------------------------------------------
- */
+/* ---- what cannot be shared where it is -------------------------------------------------- */
 
 TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
 {
@@ -383,8 +378,7 @@ TN_TEST(a_copy_comes_after_what_its_stream_was_given)
     end();
 }
 
-/* ---- deaths --------------------------------------------------------------------------------
- */
+/* ---- deaths ----------------------------------------------------------------------------- */
 
 static int hold_for_ever(void *unused)
 {
@@ -458,8 +452,7 @@ TN_TEST(a_tensor_that_is_open_is_incomplete_when_its_maker_dies)
     end();
 }
 
-/* ---- leaving -------------------------------------------------------------------------------
- */
+/* ---- leaving ---------------------------------------------------------------------------- */
 
 static int make_and_leave(void *unused)
 {
@@ -512,8 +505,7 @@ TN_TEST(a_maker_that_leaves_waits_for_those_who_have_it_open)
     end();
 }
 
-/* ---- what the driver says ------------------------------------------------------------------
- */
+/* ---- what the driver says --------------------------------------------------------------- */
 
 static int refuse_and_receive(void *argument)
 {
@@ -564,8 +556,7 @@ TN_TEST(a_message_stays_if_the_driver_has_no_memory)
     receive_after(CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* ---- other memory at one address -----------------------------------------------------------
- */
+/* ---- other memory at one address -------------------------------------------------------- */
 
 static int consume_anew(void *argument)
 {
@@ -605,8 +596,7 @@ TN_TEST(memory_that_is_allocated_anew_is_another_allocation)
     end();
 }
 
-/* ---- descriptions that a process has damaged -----------------------------------------------
- */
+/* ---- descriptions that a process has damaged -------------------------------------------- */
 
 static struct tni_backing *description_of(const tn_tensor *tensor)
 {
@@ -685,8 +675,7 @@ TN_TEST(a_damaged_description_is_an_error_of_the_receiver)
     end();
 }
 
-/* ---- kills ---------------------------------------------------------------------------------
- */
+/* ---- kills ------------------------------------------------------------------------------ */
 
 static int receive_one(void *unused)
 {

@@ -282,6 +282,46 @@ def test_cuda_array_interface_names_a_stream_while_work_is_pending(child):
         assert tensor.__cuda_array_interface__["stream"] is None
 
 
+class Producer:
+    """Another library's array on a device, which notes how it was asked."""
+
+    def __init__(self, tensor):
+        self.tensor, self.asked = tensor, []
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **keywords):
+        self.asked.append(keywords)
+        return self.tensor.__dlpack__(**keywords)
+
+
+class Old(Producer):
+    """One that follows DLPack before 1.0."""
+
+    def __dlpack__(self, *, stream=None):
+        self.asked.append({"stream": stream})
+        return self.tensor.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("kind", [Producer, Old])
+def test_from_dlpack_asks_with_the_stream_of_the_consumer(child, kind):
+    @child
+    def case():
+        for given, asked in ((Torch(0), LEGACY), (CuPy(PER_THREAD), PER_THREAD), (LEGACY, LEGACY), (-1, -1)):
+            producer = kind(on_device())
+            try:
+                tensor = tenon.from_dlpack(producer, stream=given)
+            except BufferError as error:  # memory of others cannot be imported here
+                assert "cuda:0" in str(error)
+            else:
+                assert tensor.device == "cuda:0"
+                del tensor
+            assert producer.asked[-1]["stream"] == asked
+        with pytest.raises(TypeError, match="a stream is"):
+            tenon.from_dlpack(producer, stream="1")
+
+
 # A stand-in for a consumer, as CuPy and JAX are: it follows the two protocols and nothing else.
 
 

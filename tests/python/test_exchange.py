@@ -417,7 +417,7 @@ def test_a_source_is_asked_with_a_version_and_then_without():
 
 
 @pytest.mark.parametrize(
-    ("device", "name"), [((2, 1), "cuda:1"), ((8, 0), "metal:0"), ((14, 2), "oneapi:2"), ((99, 0), "unknown:0")]
+    ("device", "name"), [((10, 1), "rocm:1"), ((8, 0), "metal:0"), ((14, 2), "oneapi:2"), ((99, 0), "unknown:0")]
 )
 def test_another_device_is_refused_by_name_before_an_export(device, name):
     maker = Maker(counted((3,)), device=device)
@@ -477,7 +477,7 @@ def test_nothing_is_left_of_exports_and_imports(numpy, domain):
             for call in (
                 lambda: _core.from_buffer(source.astype("O")),
                 lambda: _core.from_buffer(source.astype("M8[s]")),
-                lambda: _core.from_dlpack(Maker(tensor, device=(2, 0))),
+                lambda: _core.from_dlpack(Maker(tensor, device=(8, 0))),
                 lambda: _core.from_dlpack(Maker(tensor, result=5)),
                 lambda: tensor.__dlpack__(dl_device=(2, 0)),
                 lambda: binascii.crc32(tensor.T),
