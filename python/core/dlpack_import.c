@@ -32,35 +32,16 @@ static const char *device_name(int type)
     return "unknown";
 }
 
-static bool is_cpu(long type)
-{
-    return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
-}
-
-static int fail_device(long type, long number)
-{
-    PyErr_Format(
-        PyExc_BufferError,
-        "the tensor is on device %s:%ld (DLPack's type %ld): only memory of the CPU can "
-        "be shared, copy it there first",
-        device_name((int)type), number, type);
-    return -1;
-}
-
 static int check_device(long type, long number)
 {
-    if (is_cpu(type) || type == kDLCUDA) /* the library decides about the second */
+    if (type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost || type == kDLCUDA)
         return 0;
-    return fail_device(type, number);
-}
-
-/* Raise for a tensor that the library does not take. @return NULL */
-static PyObject *raise_for(const DLDevice *device, int status)
-{
-    if (status != TN_ERR_UNSUPPORTED || is_cpu((long)device->device_type))
-        return tnp_raise(status);
-    fail_device((long)device->device_type, device->device_id);
-    return NULL;
+    PyErr_Format(
+        PyExc_BufferError,
+        "the tensor is on device %s:%ld (DLPack's type %ld): only memory of the CPU and of "
+        "CUDA devices can be shared, copy it to the CPU first",
+        device_name((int)type), number, type);
+    return -1;
 }
 
 static PyObject *take_versioned(PyObject *capsule)
@@ -75,7 +56,7 @@ static PyObject *take_versioned(PyObject *capsule)
         return NULL;
     int status = tn_tensor_from_dlpack(managed, &tensor);
     if (status != 0)
-        return raise_for(device, status);
+        return tnp_raise(status);
     if (PyCapsule_SetName(capsule, USED_VERSIONED) < 0)
         PyErr_Clear(); /* cannot happen: the capsule was valid before */
     return tnp_tensor_wrap(tensor, NULL);
@@ -100,7 +81,7 @@ static PyObject *take_unversioned(PyObject *capsule)
     int status = tn_tensor_from_dlpack(managed, &tensor);
     if (status != 0) {
         free(managed);
-        return raise_for(&old->dl_tensor.device, status);
+        return tnp_raise(status);
     }
     if (PyCapsule_SetName(capsule, USED_UNVERSIONED) < 0)
         PyErr_Clear();

@@ -154,26 +154,31 @@ PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords)
  * which is freed at once. The move itself needs the GIL, since no other thread may use memory
  * that moves.
  */
-static int wait_for_room(PyObject *object, uint64_t size_bytes, tn_deadline deadline)
+static int wait_for_room(PyObject *object, const tn_tensor *tensor, tn_deadline deadline)
 {
     tn_domain *domain = ((tnp_domain *)object)->domain;
+    uint64_t size_bytes = tnp_info(tensor).storage_bytes;
     int64_t shape[] = {size_bytes > INT64_MAX ? INT64_MAX : (int64_t)size_bytes};
+    tn_device device = tn_tensor_device(tensor);
     tn_tensor *room;
     int status;
     TNP_WAIT(object, status,
-             tn_tensor_create(domain, TN_UINT8, 1, shape,
-                              TN_OPTIONS(tn_tensor_options, .deadline = deadline), &room));
+             tn_tensor_create(
+                 domain, TN_UINT8, 1, shape,
+                 TN_OPTIONS(tn_tensor_options, .deadline = deadline, .device = device), &room));
     if (status == 0)
         tn_tensor_unref(room);
     return status;
 }
 
 /* Move with the GIL held, when no thread copies without it. */
-static int share_now(PyObject *object, PyObject *domain_object)
+static int share_now(PyObject *object, PyObject *domain_object, void *stream)
 {
     tnp_tensor_wait_until_unused(object);
     tn_domain *domain = tnp_domain_of(domain_object);
-    return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, tensor_in(object), NULL);
+    return domain == NULL ? TN_ERR_CLOSED
+                          : tn_tensor_share(domain, tensor_in(object),
+                                            TN_OPTIONS(tn_tensor_options, .stream = stream));
 }
 
 static bool lacks_room(int status)
@@ -181,15 +186,16 @@ static bool lacks_room(int status)
     return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
 }
 
-int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, tn_deadline deadline)
+int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, tn_deadline deadline,
+                        void *stream)
 {
     tnp_tensor *self = (tnp_tensor *)object;
-    int status = share_now(object, domain_object);
+    int status = share_now(object, domain_object, stream);
     while (lacks_room(status) && deadline.ns != 0) {
-        status = wait_for_room(domain_object, tnp_info(self->tensor).storage_bytes, deadline);
+        status = wait_for_room(domain_object, self->tensor, deadline);
         if (status != 0)
             break; /* includes the case that the domain can never have so much room */
-        status = share_now(object, domain_object);
+        status = share_now(object, domain_object, stream);
         /* Other processes may take the room each time before this tensor gets it. */
         if (lacks_room(status) && tnp_now_ns() >= deadline.ns)
             status = TN_ERR_TIMED_OUT;
@@ -204,11 +210,13 @@ int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, tn_deadline d
 
 PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"domain", "timeout", NULL};
-    PyObject *domain = Py_None, *timeout = NULL;
+    static char *names[] = {"domain", "timeout", "stream", NULL};
+    PyObject *domain = Py_None, *timeout = NULL, *stream_object = NULL;
     tn_deadline deadline;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO:share", names, &domain, &timeout) ||
-        tnp_deadline(timeout, TN_NOW, &deadline) < 0)
+    void *stream;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO$O:share", names, &domain, &timeout,
+                                     &stream_object) ||
+        tnp_deadline(timeout, TN_NOW, &deadline) < 0 || tnp_stream(stream_object, &stream) < 0)
         return NULL;
     if (domain != Py_None)
         Py_INCREF(domain);
@@ -216,7 +224,7 @@ PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
         Py_INCREF(domain); /* the tensor stays where it is */
     else if ((domain = tnp_domain_default()) == NULL)
         return NULL;
-    int status = tnp_tensor_share_in(self, domain, deadline);
+    int status = tnp_tensor_share_in(self, domain, deadline, stream);
     Py_DECREF(domain);
     if (status != 0)
         return tnp_raise(status);

@@ -44,9 +44,10 @@ PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes);
  * Move the storage of a tensor into a domain, for all its views. Every call of
  * tn_tensor_share() goes through this function, which first waits until no thread uses the
  * memory without the GIL.
+ * @param stream  what a copy on a device comes after
  * @return 0, or a status for tnp_raise()
  */
-int tnp_tensor_share_in(PyObject *tensor, PyObject *domain, tn_deadline deadline);
+int tnp_tensor_share_in(PyObject *tensor, PyObject *domain, tn_deadline deadline, void *stream);
 int tnp_tensor_init(PyObject *module);
 /** share.c: private(), and methods of Tensor. */
 PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords);

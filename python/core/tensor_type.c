@@ -88,7 +88,7 @@ static PyNumberMethods as_number = {.nb_bool = truth, .nb_int = as_int, .nb_floa
 
 static PyMethodDef methods[] = {
     {"share", WITH_KEYWORDS(tnp_tensor_share), METH_VARARGS | METH_KEYWORDS,
-     "share($self, /, domain=None, timeout=0)\n--\n\n"
+     "share($self, /, domain=None, timeout=0, *, stream=None)\n--\n\n"
      "Move its storage into the domain, for all its views; returns the tensor."},
     {"view", WITH_KEYWORDS(tnp_tensor_view), METH_VARARGS | METH_KEYWORDS,
      "view($self, /, shape, dtype=None, strides=None, byte_offset=None)\n--\n\n"

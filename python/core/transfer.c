@@ -152,7 +152,7 @@ PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline de
     if (tnp_domain_of(domain) == NULL)
         return NULL;
     if (!tnp_info(t).is_shared)
-        status = tnp_tensor_share_in(object, domain, deadline);
+        status = tnp_tensor_share_in(object, domain, deadline, NULL);
     if (status == 0 && lies_in(object, domain)) {
         Py_INCREF(object);
         return object;

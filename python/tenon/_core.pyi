@@ -178,8 +178,12 @@ class Tensor:
     lod: Optional[list[list[int]]]
     quantizer: Optional[Tuple[Sequence[float], Sequence[int], Optional[int]]]  # (scales, zero_points, axis or None)
     metadata: dict[str, bytes]  # a copy; assign to change it
-    def share(self, domain: Optional[Domain] = None, timeout: _Timeout = 0) -> Tensor:
-        """Move the storage into the domain, for all its views. Returns the tensor itself."""
+    def share(self, domain: Optional[Domain] = None, timeout: _Timeout = 0, *, stream: _Stream = None) -> Tensor:
+        """Move the storage into the domain, for all its views. Returns the tensor itself.
+
+        Memory of another allocator on a CUDA device stays where it is, if processes can share it there. Else it is
+        copied on the device, after what `stream` was given, and the call does not wait.
+        """
     def view(self, shape: _GivenShape, dtype: Optional[str] = None, strides: Optional[_Shape] = None,
              byte_offset: Optional[int] = None) -> Tensor: ...
     def reshape(self, *shape: Any) -> Tensor: ...

@@ -3,10 +3,10 @@
 
 tests/python/cuda_torch.py puts the fake driver behind the same names of PyTorch.
 
-Storages are shared here as those of the CPU are in _torch_storage.py: their memory is tenon's, or becomes
-tenon's. A storage that is sent is recorded on the current stream of the thread that sends it, and the
-current stream of the thread that receives it waits for that. So work is ordered as if both were one program,
-and no process waits.
+Storages are shared here as those of the CPU are in _torch_storage.py, but memory of PyTorch's own allocator stays
+where it is, if the driver can show it to other processes. A storage that is sent is recorded on the current stream
+of the thread that sends it, and the current stream of the thread that receives it waits for that. So work is
+ordered as if both were one program, and no process waits.
 """
 
 import ctypes
@@ -73,31 +73,35 @@ def bytes_of(storage):
 
 
 def bring_in(storage, domain, shown, timeout):
-    """Copy a storage into tenon's memory on its device, in the order of the current stream, and give it that memory.
+    """Share a storage of another allocator where its memory is, or else in a copy that it gets for its memory.
 
     Returns the tensor over it.
     """
     stream = torch.cuda.current_stream(index_of(storage.device))
-    target = domain.empty(*shown, timeout, device=name_of(storage.device))
-    new = storage_over(target.view((storage.nbytes(),), "uint8"))
     former = bytes_of(storage)
-    bytes_of(new).copy_(former, non_blocking=True)
-    former.record_stream(stream)  # its allocator gives the memory to others after the copy
-    exchange(storage, new)
-    target.record(stream)
+    tensor = _core.from_dlpack(former, stream=-1).view(*shown)  # it is used on the same stream
+    tensor.share(domain, timeout, stream=stream)
+    if tensor.address != storage.data_ptr():
+        former.record_stream(stream)  # its allocator gives the memory to others after the copy
+        exchange(storage, storage_over(tensor.view((storage.nbytes(),), "uint8")))
+        _count_copy(storage.nbytes())
+    tensor.record(stream)
+    return tensor
+
+
+def _count_copy(size_bytes):
     with _copies_lock:
         copies["count"] += 1
-        copies["bytes"] += storage.nbytes()
+        copies["bytes"] += size_bytes
         is_first = copies["count"] == 1
     if is_first:
         warnings.warn(
-            "a CUDA tensor was copied into tenon's memory, since the memory of its allocator cannot be shared: "
-            "tenon.torch.empty() and tenon.torch.allocator() make tensors there at once, and "
-            "tenon.torch.copies() counts",
+            "a CUDA tensor was copied into tenon's memory, since the driver has no handle for memory of this kind, such "
+            "as PyTorch's expandable segments: tenon.torch.empty() and tenon.torch.allocator() make tensors in tenon's "
+            "memory at once, and tenon.torch.copies() counts",
             RuntimeWarning,
             stacklevel=2,
         )
-    return target
 
 
 def make_allocator(domain):

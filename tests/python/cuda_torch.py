@@ -58,7 +58,7 @@ class State:
         self.streams = []  # (device, number)
         self.current = threading.local()
         self.lent = {}  # address of a Managed: what it needs
-        self.freed = []  # (address, size, device, free): freed when the process ends
+        self.freed = []  # (function, address, device): freed when the process ends
         self.allocate = None  # of a pluggable allocator
         self.libraries = []
         self.allocated = 0
@@ -142,7 +142,60 @@ def driver_allocate(size_bytes, index, stream):
 
 def driver_free(address, size_bytes, index, stream):
     """Freed when the process ends: PyTorch's caching allocator keeps the memory, too."""
-    state.freed.append((address, index))
+    state.freed.append((free_now, address, index))
+
+
+def free_now(fake, address):
+    assert fake.cuMemFree_v2(ctypes.c_uint64(address)) == 0
+
+
+class Location(ctypes.Structure):
+    """CUmemLocation"""
+
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp"""
+
+    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", Location), ("rest", ctypes.c_uint64 * 2)]
+
+
+class Access(ctypes.Structure):
+    """CUmemAccessDesc"""
+
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+
+PIECE_BYTES = 2 << 20
+
+
+def map_piece(size_bytes, index, stream):
+    """Memory that the driver shares with no process, as that of PyTorch's expandable segments."""
+    made, handle, place = ctypes.c_uint64(), ctypes.c_uint64(), Location(1, index)
+    size = ctypes.c_size_t(PIECE_BYTES)
+    assert size_bytes <= PIECE_BYTES
+    with context(index) as fake:
+        assert fake.cuMemCreate(ctypes.byref(handle), size, ctypes.byref(Properties(1, 0, place)), 0) == 0
+        assert fake.cuMemAddressReserve(ctypes.byref(made), size, ctypes.c_size_t(0), ctypes.c_uint64(0), 0) == 0
+        assert fake.cuMemMap(made, size, ctypes.c_size_t(0), handle, 0) == 0
+        assert fake.cuMemSetAccess(made, size, ctypes.byref(Access(place, 3)), ctypes.c_size_t(1)) == 0
+        assert fake.cuMemRelease(handle) == 0
+    return made.value
+
+
+def unmap_piece(address, size_bytes, index, stream):
+    state.freed.append((unmap_now, address, index))
+
+
+def unmap_now(fake, address):
+    size, at = ctypes.c_size_t(PIECE_BYTES), ctypes.c_uint64(address)
+    assert fake.cuMemUnmap(at, size) == 0
+    assert fake.cuMemAddressFree(at, size) == 0
+
+
+def use_pieces():
+    state.allocate = map_piece, unmap_piece
 
 
 @DELETER
@@ -386,9 +439,9 @@ def end():
         return
     for index in state.contexts:
         synchronize(index)
-    for address, index in state.freed:
+    for free, address, index in state.freed:
         with context(index) as fake:
-            assert fake.cuMemFree_v2(ctypes.c_uint64(address)) == 0
+            free(fake, address)
     for index, number in state.streams:
         with context(index) as fake:
             assert fake.cuStreamDestroy_v2(ctypes.c_void_p(number)) == 0

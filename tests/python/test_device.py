@@ -471,16 +471,18 @@ def test_numpy_gets_a_copy_by_dlpack(child):
             numpy.from_dlpack(tensor)
 
 
-def test_dlpack_import_of_a_device_is_refused(child):
+def test_dlpack_import_of_memory_of_the_domain_is_not_shared_twice(child):
     @child
     def case():
         tensor = on_device()
         assert _core.from_dlpack(tensor) is tensor
-        with pytest.raises(BufferError, match="the tensor is on device cuda:0"):
-            _core.from_dlpack(FromDevice(tensor))
-        for version in (None, (1, 0)):
-            with pytest.raises(BufferError, match="the tensor is on device cuda:0"):
-                _core.from_dlpack(tensor.__dlpack__(max_version=version))
+        exports = [FromDevice(tensor), *(tensor.__dlpack__(max_version=version) for version in (None, (1, 0)))]
+        for export in exports:
+            again = _core.from_dlpack(export)
+            assert (again.device, again.address, again.strategy) == ("cuda:0", tensor.address, None)
+            again.share()
+            assert (again.address, again.strategy) == (tensor.address, "cuda_vmm")
+            assert back(again) == back(tensor)
 
 
 def test_cuda_array_interface_says_where_the_memory_is(child):

@@ -45,6 +45,8 @@ def torch_child(child):
                 warnings.simplefilter("ignore")
                 case()
             gc.collect()
+            if _domain.present() is not None:
+                _domain.present().trim()  # gives PyTorch its memory back
             if _core.torch_memory_count() == 0 and not cuda_torch.state.lent:
                 cuda_torch.end()
             else:
@@ -114,9 +116,38 @@ def test_tensors_are_made_in_memory_of_tenon(torch_child):
         assert tenon.torch.copies() == (0, 0)
 
 
-def test_a_tensor_of_another_allocator_is_copied_once_and_counted(torch_child):
+def test_a_tensor_of_pytorch_is_shared_where_it_lies(torch_child):
     @torch_child
     def case():
+        tensor = torch.arange(6, dtype=torch.int32, device=CUDA).view(2, 3)
+        column, before = tensor[:, 1], tensor.data_ptr()
+        assert tensor.share_memory_() is tensor
+        assert tensor.is_shared() and tensor.data_ptr() == before
+        shared = tenon.torch.from_torch(tensor)
+        assert shared.address == before and shared.strategy == "cuda_ipc" and shared.shape == (2, 3)
+        tensor.add_(1)
+        assert column.cpu().tolist() == [2, 5]
+        assert tenon.torch.from_torch(tensor).to("cpu").tolist() == [[1, 2, 3], [4, 5, 6]]
+        assert tenon.torch.copies() == (0, 0)
+
+
+def test_pytorch_gets_its_memory_back_when_nobody_has_it(torch_child):
+    @torch_child
+    def case():
+        tensor = torch.zeros(8, dtype=torch.uint8, device=CUDA)
+        held, number = tenon.torch.from_torch(tensor), len(cuda_torch.state.lent)
+        del tensor
+        _domain.present().trim()
+        assert len(cuda_torch.state.lent) == number
+        del held
+        _domain.present().trim()
+        assert len(cuda_torch.state.lent) == number - 1
+
+
+def test_memory_that_cannot_be_shared_is_copied_once_and_counted(torch_child):
+    @torch_child
+    def case():
+        cuda_torch.use_pieces()
         tensor = torch.arange(6, dtype=torch.int32, device=CUDA).view(2, 3)
         column, before = tensor[:, 1], tensor.data_ptr()
         with pytest.warns(RuntimeWarning, match="copied into tenon's memory"):
@@ -128,12 +159,16 @@ def test_a_tensor_of_another_allocator_is_copied_once_and_counted(torch_child):
         assert tensor.is_shared() and torch.zeros(2, device=CUDA).is_shared()
         tensor.share_memory_()
         assert tenon.torch.from_torch(tensor).to("cpu").tolist() == [[1, 2, 3], [4, 5, 6]]
+        assert tenon.torch.from_torch(tensor).strategy == "cuda_vmm"
         assert tenon.torch.copies() == (1, 24)
 
 
-def test_the_copy_is_made_in_the_order_of_the_current_stream(torch_child):
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_sharing_is_in_the_order_of_the_current_stream(torch_child, is_copied):
     @torch_child
     def case():
+        if is_copied:
+            cuda_torch.use_pieces()
         tensor, stream = torch.zeros(8, dtype=torch.uint8, device=CUDA), torch.cuda.Stream()
         torch.cuda.synchronize()
         with torch.cuda.stream(stream), cuda_torch.held(stream):
@@ -144,16 +179,18 @@ def test_the_copy_is_made_in_the_order_of_the_current_stream(torch_child):
                 shared.sync(0)
         shared.sync(WAIT_S)
         assert shared.to("cpu").tolist() == [7] * 8
+        assert tenon.torch.copies().count == is_copied
 
 
 def test_a_module_is_shared_on_its_device(torch_child):
     @torch_child
     def case():
         module = torch.nn.Linear(3, 2).to(CUDA)
-        weight = module.weight
+        weight, address = module.weight, module.weight.data_ptr()
         module.share_memory()
-        assert module.weight is weight and tenon.torch.copies().count == 2
+        assert module.weight is weight and weight.data_ptr() == address
         assert tenon.torch.from_torch(weight).device == CUDA
+        assert tenon.torch.copies() == (0, 0)
 
 
 # ---- rows of PyTorch's own tests
@@ -168,14 +205,16 @@ def fill(requests, answers):
         answers.put((tensor.device.type, tensor.untyped_storage()._cdata == column.untyped_storage()._cdata))
 
 
-@pytest.mark.parametrize("how", ["tenon's", "torch's"])
+@pytest.mark.parametrize("how", ["tenon's", "torch's", "torch's in pieces"])
 def test_cuda_simple(torch_child, how):
     @torch_child
     def case():
+        if how == "torch's in pieces":
+            cuda_torch.use_pieces()
         requests, answers = queues(2)
         process = start(fill, requests, answers)
         for _ in range(5):
-            tensor = ours(4, 4) if how == "tenon's" else torch.zeros(4, 4, dtype=torch.uint8, device=CUDA)
+            tensor = ours(4, 4) if how == "tenon's" else theirs(4, 4)
             requests.put((tensor, tensor[:, 1]))
             first, second = answers.get(timeout=WAIT_S), answers.get(timeout=WAIT_S)
             assert answers.get(timeout=WAIT_S) == ("cuda", True)
@@ -184,12 +223,16 @@ def test_cuda_simple(torch_child, how):
             assert first.untyped_storage()._cdata == second.untyped_storage()._cdata
         requests.put(None)
         finish(process)
-        assert tenon.torch.copies().count == (0 if how == "tenon's" else 5)
+        assert tenon.torch.copies().count == (5 if how == "torch's in pieces" else 0)
 
 
-def send_and_delete(queue, ready):
+def theirs(*size, dtype=torch.uint8, value=0):
+    return torch.empty(*size, dtype=dtype, device=CUDA).fill_(value)
+
+
+def send_and_delete(queue, ready, make=ours):
     for number in range(5):
-        tensor = ours(8, value=number)
+        tensor = make(8, value=number)
         queue.put(tensor)
         del tensor
     ready.wait(WAIT_S)
@@ -206,12 +249,13 @@ def test_cuda_memory_allocation(torch_child):
         finish(process)
 
 
-def test_tensors_outlive_their_producer(torch_child):
+@pytest.mark.parametrize("make", [ours, theirs])
+def test_tensors_outlive_their_producer(torch_child, make):
     @torch_child
     def case():
         (queue,), ready = queues(1), mp.get_context("spawn").Event()
         ready.set()
-        process = start(send_and_delete, queue, ready)
+        process = start(send_and_delete, queue, ready, make)
         finish(process)
         received = [queue.get(timeout=WAIT_S) for _ in range(5)]
         assert [tensor.cpu().tolist() for tensor in received] == [[number] * 8 for number in range(5)]
@@ -353,7 +397,7 @@ def test_views_keep_their_strides_and_their_storage(torch_child):
         tensors = [whole, whole.t(), whole[1:, ::2], whole[2]]
         seen = seen_by_a_child(tensors)
         assert seen == [(CUDA, tensor.cpu().tolist(), tensor.stride()) for tensor in tensors]
-        assert tenon.torch.copies().count == 1
+        assert tenon.torch.copies().count == 0
 
 
 def test_complex_views_keep_their_bits(torch_child):
@@ -484,8 +528,8 @@ def test_a_killed_consumer_leaves_no_memory_behind(torch_child):
         assert blocks_on_devices() == []
 
 
-def give_work_and_die(queue):
-    tensor, stream = ours(8), torch.cuda.Stream()
+def give_work_and_die(queue, make):
+    tensor, stream = make(8), torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream), cuda_torch.held(stream):
         tensor.fill_(7)
@@ -493,11 +537,12 @@ def give_work_and_die(queue):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_producer_is_named_to_its_consumer(torch_child):
+@pytest.mark.parametrize("make", [ours, theirs])
+def test_a_killed_producer_is_named_to_its_consumer(torch_child, make):
     @torch_child
     def case():
         queue = mp.get_context("spawn").SimpleQueue()
-        process = start(give_work_and_die, queue)
+        process = start(give_work_and_die, queue, make)
         process.join(WAIT_S)
         with pytest.raises(tenon.PeerDied):
             queue.get()
