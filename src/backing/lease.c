@@ -3,14 +3,16 @@
  * lease: the table of leases in shared memory: which process has memory open that an allocator
  * of another process made.
  *
- * I1  A process has a lease from before it opens an allocation until after it has closed it. So
- *     a maker that sees no lease, after it has ended the storages in the allocation, may free
- * it. I2  A process that takes a lease looks once more whether the storage that brought it
- * there still exists: its maker may have looked for leases just before. Callers: foreign.c, the
- * room tensor for the maker, the reaper. Death: the lease of a dead holder stays until the
- * whole process has ended, since its devices may work until then; the reaper marks it over, and
- * the maker has the device do other work first. Leases of a dead maker are free for whoever
- * finds them.
+ * I1  A process has a lease from before it opens an allocation until after it has closed it.
+ *     So a maker that has ended the storages in it, and then sees no lease, may free it.
+ *
+ * I2  A process that takes a lease looks once more whether the storage that brought it there
+ *     still exists: its maker may have looked for leases just before.
+ *
+ * Callers: foreign.c, the room tensor for the maker, the reaper. Death: the lease of a dead
+ * holder stays until the whole process has ended, since its devices may work until then; the
+ * reaper marks it over, and the maker has the device do other work first. Leases of a dead
+ * maker are free for whoever finds them.
  */
 #include "backing/mapping.h"
 

@@ -3,11 +3,13 @@
  * opened: allocations of other processes that this process has open.
  *
  * I10 A process opens an allocation once, whatever the number of storages in it, and keeps it
- *     open while no tensor is in it: opening takes milliseconds. It closes it in a later call
- *     that has to do with devices, or while it waits, once its maker asks for that or has
- * ended. I11 An allocation is found by its name (struct tni_lessor), never by an address or a
- * handle: an address comes again. What else the description says of it must be the same. I12 A
- * forked child has none open: it drops the list, without a call of the driver.
+ *     open while no tensor is in it: opening takes milliseconds. Once the maker asks for that,
+ *     or has ended, a later call that has to do with devices, or a wait, closes it.
+ *
+ * I11 An allocation is found by its name (struct tni_lessor), never by an address or a handle:
+ *     an address comes again. What else the description says of it must be the same.
+ *
+ * I12 A forked child has none open: it drops the list, without a call of the driver.
  */
 #include <stdlib.h>
 #include <string.h>
