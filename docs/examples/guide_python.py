@@ -5,6 +5,7 @@
 import tenon.multiprocessing as mp     # was: import multiprocessing as mp
 # end
 
+import asyncio
 import pathlib
 import tempfile
 
@@ -49,6 +50,24 @@ def meet():
     message = tenon.Queue("frames", domain="camera").get(timeout=5)
     # end
     assert message["number"] == 1 and message["image"].shape == (480, 640)
+
+
+def follow():
+    queue, camera = tenon.Queue("frames", domain="camera"), tenon.Queue("names", domain="camera")
+    for number in range(3):
+        queue.put(number)
+    camera.put("north")
+    queue.end()
+    seen = []
+    # show: async
+    async def look():
+        print(await camera.get_async(timeout=5))    # the event loop does other work meanwhile
+        async for frame in queue:                   # until queue.end()
+            seen.append(frame)
+
+    asyncio.run(look())
+    # end
+    assert seen == [0, 1, 2]
 
 
 def lease():
@@ -107,6 +126,7 @@ if __name__ == "__main__":
 
     arrays()
     meet()
+    follow()
     lease()
     take_foreign()
     synchronize()

@@ -6,17 +6,18 @@ An object ends when the last process that has it open closes it or ends.
 """
 
 from types import TracebackType
-from typing import Any, Callable, List, Optional, Type, TypeVar, Union
+from typing import Any, AsyncIterator, Callable, List, Optional, Type, TypeVar, Union
 
-from . import _core, _domain
+from . import _bell, _core, _domain
+
+TYPE_CHECKING = False  # as typing has it
+if TYPE_CHECKING:
+    from ._devices import Device as _Device
 
 _REDELIVER, _LEASE = 0, 2  # TN_QUEUE_*
 _CAPACITY = 1024  # of a queue that is made here
 _INVALID = -1  # TN_ERR_INVALID
 _Where = Union[None, str, _core.Domain]
-TYPE_CHECKING = False  # as typing has it
-if TYPE_CHECKING:
-    from ._devices import Device as _Device
 _Core = TypeVar("_Core")
 
 
@@ -154,6 +155,10 @@ class Queue(_Named):
             error.status = _INVALID
             raise error
 
+    def close(self) -> None:
+        super().close()
+        _bell.of(self.domain).tell_all()  # coroutines of this process that wait raise Closed
+
     @property
     def capacity(self) -> int:
         """The number of messages that the queue holds at most."""
@@ -184,6 +189,30 @@ class Queue(_Named):
         Raises TimedOut, Closed, PeerDied.
         """
         return Message(self._core.pop(timeout))
+
+    async def get_async(self, timeout: Optional[float] = None) -> Any:
+        """The same as get() for a coroutine: the event loop does other work meanwhile, and no thread is needed.
+
+        If the coroutine is cancelled, no message is lost.
+        """
+        from . import _async  # imports asyncio, which takes long
+
+        return await _async.take(self._core, self._core.get_or_keep, timeout)
+
+    async def receive_async(self, timeout: Optional[float] = None) -> Message:
+        """The same as receive() for a coroutine."""
+        from . import _async
+
+        return Message(await _async.take(self._core, self._core.pop, timeout))
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """`async for` takes objects until the queue is ended and empty."""
+        while True:
+            try:
+                value = await self.get_async()
+            except _core.Closed:
+                return
+            yield value
 
     def set_stream(self, device: Union[None, str, "_Device"], stream: Any = None) -> None:
         """Let the messages of this object follow a stream of a device, as the current one of a program.

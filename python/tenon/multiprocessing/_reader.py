@@ -11,7 +11,7 @@ import select
 import threading
 import weakref
 
-from .. import _core, _cpython
+from .. import _bell, _core, _cpython
 from . import _pipe
 from ._objects import Living, reset_in_child
 
@@ -21,6 +21,7 @@ class _Watcher:
 
     def __init__(self, domain):
         self._domain = domain
+        self._bell = _bell.of(domain)
         self._reset()
         reset_in_child(self)
 
@@ -37,6 +38,7 @@ class _Watcher:
                 )
                 thread.puts_and_gets_nothing = True
                 thread.start()
+                self._bell.add(self._update_all)
                 self._thread = thread  # last: if a step above fails, the next call tries again
             self._readers.add(reader)
 
@@ -46,10 +48,9 @@ class _Watcher:
         while True:
             poll.poll()
             try:
-                self._domain.poll_clear()
+                self._bell.ring()
             except _core.Error:
                 return  # this process has left the domain
-            self._update_all()
 
     def _update_all(self):
         for reader in self._readers.all():
