@@ -216,7 +216,7 @@ def test_closing_ends_the_wait(domain):
     run(main(lambda queue: domain.close()))
 
 
-def test_readers_of_multiprocessing_and_coroutines_share_the_descriptor(domain):
+def test_multiprocessing_and_coroutines_share_the_descriptor(domain):
     context = mp.get_context("fork")
     theirs = context.Queue()
     ours = tenon.Queue("async")
