@@ -32,7 +32,28 @@
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-/* Write the description of the object (I1). It is valid once `strategy` is written, as last. */
+void tni_backing_begin_record(const struct tn_domain *d, struct tni_backing *b,
+                              const struct tni_mapping *m, uint64_t data_bytes)
+{
+    TNI_PUT(b->object_bytes, m->object_bytes);
+    TNI_PUT(b->data_bytes, data_bytes);
+    atomic_store_explicit(&b->inode, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->device, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
+    atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->dirtied, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->settled, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->moved, 0, memory_order_relaxed);
+}
+
+void tni_backing_end_record(struct tni_backing *b, uint32_t strategy, uint32_t generation)
+{
+    /* This release pairs with the acquire in tni_backing_copy_record(). */
+    atomic_store_explicit(&b->strategy, tni_strategy_word(strategy, generation),
+                          memory_order_release);
+}
+
+/* Write the description of the object (I1). */
 static int name_object(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping *m)
 {
@@ -45,23 +66,13 @@ static int name_object(struct tn_domain *d, tni_block block,
         if (status != 0)
             return status;
     }
+    tni_backing_begin_record(d, b, m, about->data_bytes);
     TNI_PUT(b->flags, about->flags);
-    TNI_PUT(b->object_bytes, m->object_bytes);
-    TNI_PUT(b->data_bytes, about->data_bytes);
-    atomic_store_explicit(&b->inode, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->device, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
-    atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->dirtied, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->settled, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
     TNI_PUT(b->device_type, about->device.type);
     TNI_PUT(b->device_flags, about->device_flags);
-    atomic_store_explicit(&b->moved, 0, memory_order_relaxed);
     memcpy(b->device_uuid, about->uuid, sizeof b->device_uuid);
-    /* This release pairs with the acquire in tni_backing_copy_record(). */
-    atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),
-                          memory_order_release);
+    tni_backing_end_record(b, about->strategy, m->generation);
     TNI_KILL_POINT("backing_named");
     return 0;
 }

@@ -33,15 +33,8 @@ static void name_memory(struct tn_domain *d, tni_block block, const struct tni_f
                         const tn_device_info *info, const struct tni_mapping *m)
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
+    tni_backing_begin_record(d, b, m, a->bytes);
     TNI_PUT(b->flags, 0);
-    TNI_PUT(b->object_bytes, m->object_bytes);
-    TNI_PUT(b->data_bytes, a->bytes);
-    atomic_store_explicit(&b->inode, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->device, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
-    atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->dirtied, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->settled, 0, memory_order_relaxed);
     memset(b->path, 0, sizeof b->path);
     TNI_PUT(b->device_type, a->memory.device.type);
     TNI_PUT(b->device_flags, info->flags & TN_DEVICE_IS_PART);
@@ -52,10 +45,7 @@ static void name_memory(struct tn_domain *d, tni_block block, const struct tni_f
     TNI_PUT(b->allocation_at, a->memory.base);
     TNI_PUT(b->data_off, a->address - a->memory.base);
     TNI_PUT(b->buffer_id, a->memory.buffer_id);
-    atomic_store_explicit(&b->moved, 0, memory_order_relaxed);
-    /* This release pairs with the acquire in tni_backing_copy_record(). */
-    atomic_store_explicit(&b->strategy, tni_strategy_word(TN_STRATEGY_CUDA_IPC, m->generation),
-                          memory_order_release);
+    tni_backing_end_record(b, TN_STRATEGY_CUDA_IPC, m->generation);
     TNI_KILL_POINT("foreign_named");
 }
 

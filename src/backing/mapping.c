@@ -303,9 +303,9 @@ static int read_settled(struct tn_domain *d, tni_block block, struct tni_backing
             return 0; /* and so it is lost */
         if (tni_os_now_ns() >= deadline_ns)
             return tni_fail(TN_ERR_UNSUPPORTED,
-                            "the process that made block %08x is leaving, and copies it; try "
-                            "again",
-                            block.id);
+                            "the process that made block %08x has been copying it for %d s, "
+                            "because it is leaving; try again later",
+                            block.id, (int)(PATIENCE_NS / 1000000000));
         tni_os_back_off(tries);
     }
 }

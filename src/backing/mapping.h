@@ -27,6 +27,12 @@ static inline tn_storage_header *tni_mapping_header(const struct tni_mapping *m)
  */
 int tni_backing_check_record(const struct tni_segment *segment, tni_block block,
                              const struct tni_backing *backing);
+/** Begin to write the description of a block's object: the fields of every kind of object. */
+void tni_backing_begin_record(const struct tn_domain *domain, struct tni_backing *backing,
+                              const struct tni_mapping *mapping, uint64_t data_bytes);
+/** End it: from now on the description is valid, as that of a block of this generation. */
+void tni_backing_end_record(struct tni_backing *backing, uint32_t strategy,
+                            uint32_t generation);
 /**
  * Copy a description from shared memory. `strategy` of the copy has no generation.
  * @return `strategy` in shared memory; 0: the description changed during the copy

@@ -197,7 +197,8 @@ static int check_same(const struct tni_opened *o, tni_block block, const struct 
         memcmp(o->handle, b->handle, sizeof o->handle) == 0)
         return 0;
     return tni_fail(TN_ERR_CORRUPT,
-                    "the description of block %08x names an allocation that is another one",
+                    "the description of block %08x and an earlier one give one allocation "
+                    "different handles, sizes or addresses",
                     block.id);
 }
 

@@ -14,6 +14,7 @@
  * Death: the holds of a dead maker are released by the reaper. The memory is gone with its
  * process: others get TN_ERR_PEER_DIED (backing/opened.c).
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tensor/keep.h"
@@ -193,36 +194,55 @@ void tni_keep_name(const struct tn_domain *d, const struct tni_device_foreign *m
 
 /* ---- leaving --------------------------------------------------------------------------- */
 
-/* Whether others have the memory open. Else what they may get later is moved, and true is it.
- */
-static bool let_go(struct tni_keep *k, uint32_t *ret_seat)
+/* What a process that leaves a domain learns of its keeps. */
+struct leaving {
+    struct tn_domain *domain;
+    uint32_t seat; /* a process that has memory open */
+    char why[256]; /* the last storage that is lost could not be copied */
+};
+
+/* Move a storage that others may get later into memory of tenon, unless others have it now. */
+static void move(struct leaving *l, struct tni_keep *k)
 {
-    struct tn_domain *d = k->domain;
-    const struct tni_segment *s = &d->segment;
+    if (tni_foreign_is_held(l->domain, k->block, &l->seat))
+        return;
+    int status = tni_foreign_move(l->domain, k->block, k->mapping);
+    if (status == 0) {
+        give_back(k);
+    } else if (status != TN_ERR_EXISTS) {
+        snprintf(l->why, sizeof l->why, "%s", tn_error_detail());
+        k->state = TNI_LOST;
+    }
+}
+
+/* @return whether the library can have its memory back: no other process needs it */
+static bool let_go(struct leaving *l, struct tni_keep *k)
+{
+    const struct tni_segment *s = &l->domain->segment;
     if (k->state == TNI_KEPT && is_unused(k))
         give_back(k);
-    if (k->state == TNI_KEPT) {
-        if (tni_foreign_is_held(d, k->block, ret_seat) ||
-            tni_foreign_move(d, k->block, k->mapping) != 0)
-            return false;
-        give_back(k);
-    }
+    if (k->state == TNI_KEPT)
+        move(l, k);
+    if (k->state == TNI_COPIED)
+        return true;
+    if (k->state != TNI_ENDED)
+        return false;
     struct tni_lease_counts leases = tni_lease_count(s, &k->of);
     if (leases.live > 0) {
-        *ret_seat = tni_who_seat(leases.holder);
+        l->seat = tni_who_seat(leases.holder);
         tni_lease_want(s, &k->of);
     }
     return leases.live == 0 && leases.dying == 0 && (leases.over == 0 || settle(k));
 }
 
-/* @return whether all keeps of the domain are gone from the list */
-static bool let_all_go(struct tn_domain *d, struct tni_keep **list, uint32_t *ret_seat)
+/* @return whether no keep of the domain is left for which it is worth to wait */
+static bool let_all_go(struct leaving *l, struct tni_keep **list)
 {
     bool is_all = true;
     for (struct tni_keep **at = list; *at != NULL;) {
         struct tni_keep *k = *at;
-        if (k->domain != d || (k->state != TNI_COPIED && !let_go(k, ret_seat))) {
-            is_all &= k->domain != d;
+        if (k->domain != l->domain || !let_go(l, k)) {
+            is_all &= k->domain != l->domain || k->state == TNI_LOST;
             at = &k->next;
             continue;
         }
@@ -233,42 +253,52 @@ static bool let_all_go(struct tn_domain *d, struct tni_keep **list, uint32_t *re
     return is_all;
 }
 
-/*
- * What others still have open after that time is never given back to the library: it ends with
- * the process.
- */
-static void abandon(struct tn_domain *d, struct tni_keep *list, uint32_t seat)
+static void warn(const struct leaving *l, uint32_t used, uint32_t lost)
 {
-    struct tni_keep *next;
-    uint32_t count = 0;
-    for (; list != NULL; list = next) {
-        next = list->next;
-        if (list->domain != d) {
-            tni_keep_add(list);
-            continue;
-        }
-        if (list->state == TNI_KEPT)
-            give_back(list);
-        count++;
-        free(list);
-    }
-    if (count > 0)
+    if (used > 0)
         tni_log(TNI_LOG_WARNING,
                 "domain '%s' is left although other processes, such as that in seat %u, use %u "
                 "tensors in memory of this process's allocators: these tensors end with it",
-                d->segment.name, seat, count);
+                l->domain->segment.name, l->seat, used);
+    if (lost > 0)
+        tni_log(TNI_LOG_WARNING,
+                "domain '%s' is left with %u tensors in messages or records whose memory is of "
+                "this process's allocators: they end with it, because the last of them could "
+                "not be copied: %s",
+                l->domain->segment.name, lost, l->why);
+}
+
+/*
+ * What others still have open after that time is never given back to the library: it ends with
+ * the process. So does what is lost, because another process may be opening it.
+ */
+static void abandon(const struct leaving *l, struct tni_keep *list)
+{
+    struct tni_keep *next;
+    uint32_t used = 0, lost = 0;
+    for (; list != NULL; list = next) {
+        next = list->next;
+        if (list->domain != l->domain) {
+            tni_keep_add(list);
+            continue;
+        }
+        *(list->state == TNI_LOST ? &lost : &used) += 1;
+        if (list->state != TNI_ENDED)
+            give_back(list);
+        free(list);
+    }
+    warn(l, used, lost);
 }
 
 void tni_foreign_leave(struct tn_domain *d)
 {
-    uint32_t seat = TNI_NO_SEAT;
+    struct leaving l = {.domain = d, .seat = TNI_NO_SEAT};
     if (atomic_load(&keeps) == NULL || d->seat == TNI_NO_SEAT)
         return;
     struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
     uint64_t deadline_ns = tni_os_now_ns() + d->foreign_wait_ns;
     (void)tni_device_drain();
-    for (uint32_t tries = 0; !let_all_go(d, &list, &seat) && tni_os_now_ns() < deadline_ns;
-         tries++)
+    for (uint32_t tries = 0; !let_all_go(&l, &list) && tni_os_now_ns() < deadline_ns; tries++)
         tni_os_back_off(tries);
-    abandon(d, list, seat);
+    abandon(&l, list);
 }

@@ -6,9 +6,10 @@
 #include "tensor/storage.h"
 
 enum {
-    TNI_KEPT,  /* others may have the storage: its block has this process's reference */
-    TNI_ENDED, /* that was given back; others may have the allocation open */
-    TNI_COPIED /* the copy may not be done */
+    TNI_KEPT,   /* others may have the storage: its block has this process's reference */
+    TNI_ENDED,  /* that was given back; others may have the allocation open */
+    TNI_COPIED, /* the copy may not be done */
+    TNI_LOST    /* this process leaves, and could not copy the storage: it ends with it */
 };
 struct tni_keep {
     struct tni_keep *next;

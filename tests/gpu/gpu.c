@@ -344,6 +344,22 @@ tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value)
     return tensor;
 }
 
+void gpu_push(tn_queue *queue, tn_tensor *tensor)
+{
+    if (!gpu_is_real())
+        gpu_fake.message_sent(1);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, tnt_deadline(10000)));
+}
+
+tn_tensor *gpu_pop(tn_queue *queue)
+{
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    if (!gpu_is_real())
+        gpu_fake.message_received(1);
+    return tensor;
+}
+
 void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value)
 {
     tn_tensor *here = NULL;

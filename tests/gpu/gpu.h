@@ -94,6 +94,10 @@ CUstream gpu_stream(CUcontext context);
 /** Wait for a stream of the primary context of device 0. */
 void gpu_stream_wait(CUstream stream);
 void gpu_stream_end(CUstream stream, CUcontext context);
+/** Push a tensor, and tell the fake that all until now comes before what its receiver does. */
+void gpu_push(tn_queue *queue, tn_tensor *tensor);
+/** Pop a tensor that gpu_push() pushed. */
+tn_tensor *gpu_pop(tn_queue *queue);
 /** Copy it to the host, and compare each byte. */
 void gpu_expect(tn_domain *domain, const tn_tensor *tensor, uint8_t value);
 

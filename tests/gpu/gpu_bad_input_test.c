@@ -50,23 +50,6 @@ static int create(int64_t bytes, const tn_tensor_options *options, tn_tensor **r
     return tn_tensor_create(domain, TN_UINT8, 1, &bytes, options, ret_tensor);
 }
 
-/* What a message says of the order of two processes is said to the fake as well. */
-static void push(tn_tensor *tensor)
-{
-    if (!gpu_is_real())
-        gpu_fake.message_sent(1);
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, tnt_deadline(10000)));
-}
-
-static tn_tensor *pop(void)
-{
-    tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
-    if (!gpu_is_real())
-        gpu_fake.message_received(1);
-    return tensor;
-}
-
 /* ---- what only the processor can do ------------------------------------------------------ */
 
 static void refuse_to_import(tn_tensor *tensor)
@@ -139,7 +122,7 @@ static void expect_no_device(const tn_tensor *there)
 static int lose_device_and_go_on(void *unused)
 {
     (void)unused;
-    tn_tensor *there = pop(), *here, *popped;
+    tn_tensor *there = gpu_pop(queue), *here, *popped;
     gpu_kernel_fill(there, 1); /* it is read-only here: the context is lost */
     tnt_signal(&ready);
     tnt_await(&go);
@@ -171,7 +154,7 @@ TN_TEST(a_process_that_lost_its_device_keeps_its_host_tensors)
                                        .device = gpu_0};
     tn_tensor *fixed, *host;
     TN_CHECK_OK(create(BYTES, &options, &fixed));
-    push(fixed);
+    gpu_push(queue, fixed);
     tnt_await(&ready);
     gpu_expect(domain, fixed, 45); /* this process goes on, and makes new tensors */
     tn_tensor *other = gpu_tensor(domain, BYTES, 46);
@@ -229,10 +212,10 @@ TN_TEST(an_instance_that_cannot_see_the_memory_loses_no_message)
     begin(&(struct fake_options){.device_count = 2, .mig = true});
     pid_t pid = tnt_fork(pop_in_other_instance, NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 47), *again;
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_wait_ok(pid);
-    again = pop();
+    again = gpu_pop(queue);
     gpu_expect(domain, again, 47);
     tn_tensor_unref(again);
     end();
@@ -258,7 +241,7 @@ TN_TEST(a_descriptor_of_another_driver_is_refused)
     begin(NULL);
     pid_t pid = tnt_fork(import_of_other_driver, NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 48);
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_wait_ok(pid);
     gpu_expect(domain, tensor, 48);
     tn_tensor_unref(tensor);
@@ -304,7 +287,7 @@ TN_TEST(a_driver_without_what_tensors_do_not_need_is_enough)
 static int pop_with_same_number(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     gpu_expect(domain, tensor, 50);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
@@ -319,7 +302,7 @@ TN_TEST(processes_of_one_number_share_memory_of_a_device)
     setenv("TENON_FAKECUDA_PID", "77", 1);
     pid_t pid = tnt_fork(pop_with_same_number, NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 50);
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_wait_ok(pid);
     tn_tensor_unref(tensor);
     end();
@@ -356,7 +339,7 @@ static int hold_more_than_descriptors(void *unused)
     for (int i = 0; i < MANY; i++)
         TN_CHECK_OK(make_own(&all[i]));
     for (int i = 0; i < MANY; i++) {
-        push(all[i]);
+        gpu_push(queue, all[i]);
         tn_tensor_unref(all[i]);
     }
     tn_domain_close(domain);
@@ -371,7 +354,7 @@ TN_TEST(a_process_makes_more_memory_than_it_has_descriptors)
     static tn_tensor *all[MANY];
     unsigned before = tnt_descriptor_count();
     for (int i = 0; i < MANY; i++)
-        all[i] = pop();
+        all[i] = gpu_pop(queue);
     assert_true(tnt_descriptor_count() <= before + CACHED + 1); /* and a connection */
     for (int i = 0; i < MANY; i++)
         tn_tensor_unref(all[i]);
@@ -409,8 +392,8 @@ static uint64_t calls_to_share(int64_t bytes)
     const tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_0};
     TN_CHECK_OK(create(bytes, &options, &tensor));
     uint64_t before = gpu_fake.calls(NULL);
-    push(tensor);
-    again = pop();
+    gpu_push(queue, tensor);
+    again = gpu_pop(queue);
     uint64_t calls = gpu_fake.calls(NULL) - before;
     tn_tensor_unref(again);
     tn_tensor_unref(tensor);
@@ -433,10 +416,10 @@ static int count_calls_to_receive(void *unused)
 {
     uint64_t calls[SIZES];
     (void)unused;
-    tn_tensor_unref(pop()); /* the first one makes the context */
+    tn_tensor_unref(gpu_pop(queue)); /* the first one makes the context */
     for (int i = 0; i < SIZES; i++) {
         uint64_t before = gpu_fake.calls(NULL);
-        tn_tensor *tensor = pop();
+        tn_tensor *tensor = gpu_pop(queue);
         calls[i] = gpu_fake.calls(NULL) - before;
         tn_tensor_unref(tensor);
         assert_int_equal(calls[i], calls[0]);
@@ -453,7 +436,7 @@ TN_TEST(a_receiver_makes_as_many_calls_whatever_the_size)
     begin(NULL);
     pid_t pid = tnt_fork(count_calls_to_receive, NULL);
     for (int i = 0; i <= SIZES; i++)
-        push(tensors[i] = gpu_tensor(domain, (int64_t)1 << (12 + 4 * i), 1));
+        gpu_push(queue, tensors[i] = gpu_tensor(domain, (int64_t)1 << (12 + 4 * i), 1));
     tnt_wait_ok(pid);
     for (int i = 0; i <= SIZES; i++)
         tn_tensor_unref(tensors[i]);
@@ -468,7 +451,7 @@ TN_TEST(tenond_keeps_memory_of_devices_without_their_driver)
     bool has_driver = false;
     begin(NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 1);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     const struct tni_segment *s = &domain->segment;
     int32_t pid =
@@ -480,7 +463,7 @@ TN_TEST(tenond_keeps_memory_of_devices_without_their_driver)
         has_driver = has_driver || strstr(line, "cuda") != NULL;
     fclose(maps);
     assert_false(has_driver);
-    tn_tensor_unref(pop());
+    tn_tensor_unref(gpu_pop(queue));
     end();
 }
 
@@ -489,7 +472,7 @@ TN_TEST(tenond_keeps_memory_of_devices_without_their_driver)
 static int receive_pinned(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     assert_int_equal(tn_tensor_device(tensor).type, TN_DEVICE_CPU);
     tn_tensor_info info = {.struct_size = sizeof info};
     TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
@@ -510,7 +493,7 @@ TN_TEST(registered_memory_arrives_as_memory_of_the_host)
     TN_CHECK_OK(create(BYTES, NULL, &tensor));
     memset(tn_tensor_data(tensor), 0x33, BYTES);
     TN_CHECK_OK(tn_tensor_pin(tensor));
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_wait_ok(pid);
     tn_tensor_unref(tensor);
     end();
@@ -535,7 +518,7 @@ static int die_with_pinned(void *unused)
     tn_tensor *tensor;
     TN_CHECK_OK(create(BYTES, NULL, &tensor));
     TN_CHECK_OK(tn_tensor_pin(tensor));
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_signal(&ready);
     pause();
     return 1;
@@ -549,7 +532,7 @@ TN_TEST(a_registration_ends_with_its_process)
     pid_t pid = tnt_fork(die_with_pinned, NULL);
     tnt_await(&ready);
     tnt_kill(pid);
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     TN_CHECK_OK(tn_tensor_pin(tensor)); /* nobody has it registered */
     TN_CHECK_OK(tn_tensor_unpin(tensor));
     tn_tensor_unref(tensor);

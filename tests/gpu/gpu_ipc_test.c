@@ -39,23 +39,6 @@ static void end(void)
     gpu_end();
 }
 
-/* What a message says of the order of two processes is said to the fake as well. */
-static void push(tn_tensor *tensor)
-{
-    if (!gpu_is_real())
-        gpu_fake.message_sent(1);
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, tnt_deadline(10000)));
-}
-
-static tn_tensor *pop(void)
-{
-    tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
-    if (!gpu_is_real())
-        gpu_fake.message_received(1);
-    return tensor;
-}
-
 /* ---- another library ------------------------------------------------------------------- */
 
 /* Memory that has several tensors, and is freed with the last. */
@@ -194,8 +177,8 @@ TN_TEST(sharing_leaves_the_memory_where_it_is)
     assert_ptr_equal(tn_tensor_data(tensor), data);
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_IPC);
     gpu_expect(domain, tensor, 8);
-    push(tensor);
-    tn_tensor *again = pop();
+    gpu_push(queue, tensor);
+    tn_tensor *again = gpu_pop(queue);
     assert_ptr_equal(tn_tensor_data(again), data); /* no process opens what is its own */
     tn_tensor_unref(tensor);
     assert_int_equal(freed, 0);
@@ -210,7 +193,7 @@ static int consume(void *argument)
 {
     int count = *(const int *)argument;
     for (int i = 0; i < count; i++) {
-        tn_tensor *tensor = pop();
+        tn_tensor *tensor = gpu_pop(queue);
         assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_IPC);
         wait_for(tensor);
         gpu_expect(domain, tensor, (uint8_t)(10 + i));
@@ -230,7 +213,7 @@ TN_TEST(a_receiver_opens_an_allocation_once)
     struct memory *m = make_memory(BYTES, false);
     for (int i = 0; i < count; i++) {
         tn_tensor *tensor = share_part(m, (size_t)i * OFFSET, OFFSET, (uint8_t)(10 + i));
-        push(tensor);
+        gpu_push(queue, tensor);
         tn_tensor_unref(tensor);
     }
     tnt_wait_ok(pid);
@@ -241,7 +224,7 @@ TN_TEST(a_receiver_opens_an_allocation_once)
 static int hold(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     wait_for(tensor);
     gpu_expect(domain, tensor, 20);
     tnt_signal(&ready);
@@ -257,7 +240,7 @@ TN_TEST(a_library_gets_its_memory_back_when_nobody_has_it)
     begin();
     pid_t pid = tnt_fork(hold, NULL);
     tn_tensor *tensor = share_new(20);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
@@ -273,7 +256,7 @@ TN_TEST(a_library_gets_its_memory_back_when_nobody_has_it)
 static int pass_on(void *argument)
 {
     tn_queue *next = argument;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     gpu_fake.message_sent(2);
     TN_CHECK_OK(tn_queue_push_tensor(next, tensor, 0, tnt_deadline(10000)));
     tn_tensor_unref(tensor);
@@ -302,7 +285,7 @@ TN_TEST(a_receiver_passes_the_tensor_on_and_its_maker_is_not_asked)
     TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &next));
     pid_t passer = tnt_fork(pass_on, next), taker = tnt_fork(take_next, next);
     tn_tensor *tensor = share_new(21);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_wait_ok(passer);
     tnt_wait_ok(taker);
@@ -383,7 +366,7 @@ TN_TEST(a_copy_comes_after_what_its_stream_was_given)
 static int hold_for_ever(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     wait_for(tensor);
     gpu_expect(domain, tensor, 22);
     tnt_signal(&ready);
@@ -396,7 +379,7 @@ TN_TEST(memory_that_a_killed_process_had_open_goes_back)
     begin();
     pid_t pid = tnt_fork(hold_for_ever, NULL);
     tn_tensor *tensor = share_new(22);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
@@ -411,7 +394,7 @@ static int make_and_die(void *unused)
     (void)unused;
     tn_tensor *tensor = share_new(23);
     TN_CHECK_OK(tn_tensor_sync(tensor, tnt_deadline(10000)));
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_signal(&ready);
     pause();
     return 1;
@@ -437,7 +420,7 @@ TN_TEST(a_tensor_that_is_open_is_incomplete_when_its_maker_dies)
     begin();
     pid_t pid = tnt_fork(make_and_die, NULL);
     tnt_await(&ready);
-    tn_tensor *tensor = pop(), *copy;
+    tn_tensor *tensor = gpu_pop(queue), *copy;
     wait_for(tensor);
     gpu_expect(domain, tensor, 23);
     tn_tensor_info info = {.struct_size = sizeof info};
@@ -458,7 +441,7 @@ static int make_and_leave(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(24);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
     assert_int_equal(freed, 1);
@@ -469,11 +452,52 @@ TN_TEST(a_maker_that_leaves_moves_what_nobody_has_opened)
 {
     begin();
     tnt_wait_ok(tnt_fork(make_and_leave, NULL));
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_IPC);
     assert_int_equal(tn_tensor_count(tensor), BYTES - OFFSET);
     gpu_expect(domain, tensor, 24);
     tn_tensor_unref(tensor);
+    end();
+}
+
+static char last_warning[512];
+
+static void keep_warning(int level, const char *message, void *context)
+{
+    (void)level;
+    (void)context;
+    snprintf(last_warning, sizeof last_warning, "%s", message);
+}
+
+static int make_and_leave_uncopied(void *unused)
+{
+    (void)unused;
+    tn_log_set(keep_warning, NULL);
+    domain->foreign_wait_ns = UINT64_MAX / 2;
+    tn_tensor *tensor = share_new(27);
+    gpu_push(queue, tensor);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    assert_int_equal(freed, 0);
+    assert_non_null(strstr(last_warning, "with 1 tensors in messages"));
+    assert_non_null(strstr(last_warning, "has no tenond"));
+    tnt_signal(&ready);
+    while (pause() == -1) { /* the library never gets its memory back */
+    }
+    return 0;
+}
+
+TN_TEST(a_maker_that_can_move_nothing_leaves_at_once)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    tn_tensor *tensor = NULL;
+    begin_with(NULL, &options);
+    pid_t pid = tnt_fork(make_and_leave_uncopied, NULL);
+    tnt_await(&ready);
+    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor),
+                     TN_ERR_PEER_DIED);
+    tnt_kill(pid);
     end();
 }
 
@@ -482,7 +506,7 @@ static int make_and_leave_late(void *unused)
     (void)unused;
     tn_tensor *tensor = share_new(25);
     TN_CHECK_OK(tn_tensor_sync(tensor, tnt_deadline(10000)));
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_await(&go);
     domain->foreign_wait_ns = UINT64_C(60) * 1000 * 1000 * 1000;
@@ -495,7 +519,7 @@ TN_TEST(a_maker_that_leaves_waits_for_those_who_have_it_open)
 {
     begin();
     pid_t pid = tnt_fork(make_and_leave_late, NULL);
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     wait_for(tensor);
     tnt_signal(&go);
     gpu_expect(domain, tensor, 25);
@@ -515,7 +539,7 @@ static int refuse_and_receive(void *argument)
     gpu_fake.fail_nth("cuIpcOpenMemHandle", 1, code);
     assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor),
                      code == CUDA_ERROR_OUT_OF_MEMORY ? TN_ERR_NO_MEMORY : TN_ERR_UNSUPPORTED);
-    tensor = pop(); /* the message is still there */
+    tensor = gpu_pop(queue); /* the message is still there */
     wait_for(tensor);
     gpu_expect(domain, tensor, 26);
     tn_tensor_unref(tensor);
@@ -529,7 +553,7 @@ static void receive_after(int code)
     begin();
     pid_t pid = tnt_fork(refuse_and_receive, &code);
     tn_tensor *tensor = share_new(26);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_wait_ok(pid);
     await_freed(1);
@@ -562,7 +586,7 @@ static int consume_anew(void *argument)
 {
     int count = *(const int *)argument;
     for (int i = 0; i < count; i++) {
-        tn_tensor *tensor = pop();
+        tn_tensor *tensor = gpu_pop(queue);
         wait_for(tensor);
         gpu_expect(domain, tensor, (uint8_t)(10 + i));
         tn_tensor_unref(tensor);
@@ -585,7 +609,7 @@ TN_TEST(memory_that_is_allocated_anew_is_another_allocation)
         struct memory *m = make_memory(BYTES, false);
         CUdeviceptr at = m->at;
         tn_tensor *tensor = share_part(m, 0, BYTES, (uint8_t)(10 + i));
-        push(tensor);
+        gpu_push(queue, tensor);
         tn_tensor_unref(tensor);
         tnt_await(&ready);
         await_freed(i + 1);
@@ -662,12 +686,12 @@ TN_TEST(a_damaged_description_is_an_error_of_the_receiver)
         tn_tensor *tensor = share_new(30);
         struct tni_backing was = *description_of(tensor);
         forge(description_of(tensor), i);
-        push(tensor);
+        gpu_push(queue, tensor);
         tnt_signal(&turns[i]);
         tnt_wait_ok(pids[i]);
         *description_of(tensor) = was;
         if (wanted[i] == TN_ERR_UNSUPPORTED)
-            tn_tensor_unref(pop()); /* the message is still there */
+            tn_tensor_unref(gpu_pop(queue)); /* the message is still there */
         tn_tensor_unref(tensor);
         await_freed(i + 1);
         tnt_signal_close(&turns[i]);
@@ -680,7 +704,7 @@ TN_TEST(a_damaged_description_is_an_error_of_the_receiver)
 static int receive_one(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     tn_tensor_unref(tensor);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
     tn_domain_close(domain);
@@ -692,7 +716,7 @@ static int make_for_the_killed(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(40);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_signal(&ready);
     tnt_await(&go);
@@ -724,7 +748,7 @@ static int make_and_close(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(41);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
     return 0;
@@ -779,7 +803,7 @@ static int make_for_the_dead(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(22);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_await(&go);
     await_freed(1);

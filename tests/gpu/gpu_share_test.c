@@ -34,30 +34,13 @@ static void end(void)
     gpu_end();
 }
 
-/* What a message says of the order of two processes is said to the fake as well. */
-static void push(tn_tensor *tensor)
-{
-    if (!gpu_is_real())
-        gpu_fake.message_sent(1);
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, tnt_deadline(10000)));
-}
-
-static tn_tensor *pop(void)
-{
-    tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
-    if (!gpu_is_real())
-        gpu_fake.message_received(1);
-    return tensor;
-}
-
 /* ---- crossing ---------------------------------------------------------------------------- */
 
 static int produce(void *argument)
 {
     uint8_t value = argument != NULL ? *(const uint8_t *)argument : 42;
     tn_tensor *tensor = gpu_tensor(domain, BYTES, value);
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
     return 0;
@@ -66,7 +49,7 @@ static int produce(void *argument)
 static int consume(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     gpu_expect(domain, tensor, 42);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
@@ -77,7 +60,7 @@ TN_TEST(a_tensor_outlives_the_process_that_made_it)
 {
     begin(NULL);
     tnt_wait_ok(tnt_fork(produce, NULL)); /* it has ended before the tensor is popped */
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     assert_int_equal(tn_tensor_device(tensor).type, TN_DEVICE_CUDA);
     gpu_expect(domain, tensor, 42);
     tn_tensor_unref(tensor);
@@ -88,7 +71,7 @@ static int produce_and_die(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 43);
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_signal(&ready);
     pause();
     return 1;
@@ -100,7 +83,7 @@ TN_TEST(a_tensor_outlives_a_producer_that_is_killed)
     pid_t pid = tnt_fork(produce_and_die, NULL);
     tnt_await(&ready);
     tnt_kill(pid);
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     gpu_expect(domain, tensor, 43);
     tn_tensor_unref(tensor);
     end();
@@ -111,7 +94,7 @@ TN_TEST(a_mapped_tensor_outlives_a_producer_that_is_killed)
     begin(NULL);
     pid_t pid = tnt_fork(produce_and_die, NULL);
     tnt_await(&ready);
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     gpu_expect(domain, tensor, 43);
     tnt_kill(pid);
     gpu_expect(domain, tensor, 43);
@@ -124,7 +107,7 @@ TN_TEST(memory_of_a_killed_holder_is_given_back)
     begin(NULL);
     pid_t pid = tnt_fork(produce_and_die, NULL);
     tnt_await(&ready);
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     tn_tensor_unref(tensor);
     gpu_await_used(domain, SLAB); /* the producer still holds it */
     tnt_kill(pid);
@@ -136,7 +119,7 @@ TN_TEST(memory_of_a_killed_holder_is_given_back)
 static int pass_on(void *argument)
 {
     tn_queue *next = argument;
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     gpu_expect(domain, tensor, 44);
     if (!gpu_is_real())
         gpu_fake.message_sent(2);
@@ -169,7 +152,7 @@ TN_TEST(memory_lives_while_only_a_message_names_it)
     begin(NULL);
     tnt_wait_ok(tnt_fork(produce, NULL));
     gpu_await_used(domain, SLAB); /* no process has it mapped: tenond has a descriptor */
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     tn_tensor_unref(tensor);
     gpu_await_used(domain, 0);
     end();
@@ -190,7 +173,7 @@ TN_TEST(a_tensor_is_imported_after_tenond_was_killed)
     TN_CHECK_OK(tn_inspect_stat(inspector, &stat));
     tn_inspector_close(inspector);
     kill(stat.manager_pid, SIGKILL);
-    tn_tensor *tensor = pop(); /* the vault had the descriptor */
+    tn_tensor *tensor = gpu_pop(queue); /* the vault had the descriptor */
     gpu_expect(domain, tensor, 42);
     tn_tensor_unref(tensor);
     end();
@@ -201,7 +184,7 @@ TN_TEST(a_tensor_is_imported_after_tenond_was_killed)
 static int write_refused(void *unused)
 {
     (void)unused;
-    tn_tensor *tensor = pop(), *own;
+    tn_tensor *tensor = gpu_pop(queue), *own;
     gpu_expect(domain, tensor, 45);
     TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){BYTES}, &own));
     assert_int_equal(tn_tensor_copy(tensor, own), TN_ERR_DENIED);
@@ -231,7 +214,7 @@ TN_TEST(others_cannot_write_a_tensor_that_is_write_once)
                                        .device = gpu_0};
     tn_tensor *tensor;
     TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &tensor));
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_wait_ok(pid);
     gpu_expect(domain, tensor, 45);
     tn_tensor_unref(tensor);
@@ -245,7 +228,7 @@ static int receive_renumbered(void *unused)
 {
     (void)unused;
     setenv("TENON_FAKECUDA_VISIBLE", "1,0", 1);
-    tn_tensor *tensor = pop();
+    tn_tensor *tensor = gpu_pop(queue);
     assert_int_equal(tn_tensor_device(tensor).id, 1);
     gpu_expect(domain, tensor, 46);
     tn_tensor_unref(tensor);
@@ -259,7 +242,7 @@ TN_TEST(a_receiver_that_numbers_devices_otherwise_finds_the_device)
     begin(&(struct fake_options){.device_count = 2});
     pid_t pid = tnt_fork(receive_renumbered, NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 46);
-    push(tensor);
+    gpu_push(queue, tensor);
     tnt_wait_ok(pid);
     tn_tensor_unref(tensor);
     end();
@@ -283,10 +266,10 @@ TN_TEST(a_receiver_that_does_not_see_the_device_loses_no_message)
     begin(&(struct fake_options){.device_count = 2});
     pid_t pid = tnt_fork(receive_hidden, NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 47), *again;
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_wait_ok(pid);
-    again = pop();
+    again = gpu_pop(queue);
     gpu_expect(domain, again, 47);
     tn_tensor_unref(again);
     end();
@@ -308,10 +291,10 @@ TN_TEST(a_receiver_without_a_driver_loses_no_message)
     begin(NULL);
     pid_t pid = tnt_fork(receive_without_driver, NULL);
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 47), *again;
-    push(tensor);
+    gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tnt_wait_ok(pid);
-    again = pop();
+    again = gpu_pop(queue);
     gpu_expect(domain, again, 47);
     tn_tensor_unref(again);
     end();
@@ -340,7 +323,7 @@ TN_TEST(a_forked_child_passes_a_tensor_on_that_it_cannot_use)
     tn_tensor *tensor = gpu_tensor(domain, BYTES, 48);
     tnt_wait_ok(tnt_fork(use_in_child, tensor));
     tn_tensor_unref(tensor);
-    tensor = pop();
+    tensor = gpu_pop(queue);
     gpu_expect(domain, tensor, 48);
     tn_tensor_unref(tensor);
     end();

@@ -566,7 +566,7 @@ static pid_t fork_while_it_is_written(void *(*make)(void *), void *argument, voi
     while (!is_seen && !atomic_load(&is_made))
         is_seen = is_being_written();
     pid_t child = tnt_fork(live_on, NULL);
-    bool is_late = !is_seen || atomic_load(&is_made);
+    bool is_late = !is_seen || !is_being_written();
     tnt_await(&ready);
     TN_CHECK(pthread_join(maker, ret_tensor) == 0);
     if (!is_late)
