@@ -43,6 +43,16 @@ static int ask(const tn_task_call *call)
 }
 /* end */
 
+/* show: tn_task_end_on */
+static int count_cpus(const tn_task_call *call) /* has its slots until nproc answers */
+{
+    FILE **answer = call->context;
+    *answer = popen("nproc", "r");
+    must(tn_task_end_on(call->graph, call->task, fileno(*answer)));
+    return TN_TASK_PENDING;
+}
+/* end */
+
 static tn_sched *make_sched(void)
 {
     /* show: tn_sched_create */
@@ -119,13 +129,19 @@ static void run_graph(tn_sched *sched)
 static void end_from_outside(tn_sched *sched)
 {
     tn_graph *graph;
-    tn_task question = {.kind = make_kind(sched, "question", ask, NULL)};
+    FILE *answer;
+    tn_task questions[] = {
+        {.kind = make_kind(sched, "question", ask, NULL)},
+        {.kind = make_kind(sched, "program", count_cpus, NULL), .context = &answer}};
     must(tn_graph_create(sched, &graph));
-    must(tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &question, .count = 1), NULL));
+    must(tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = questions, .count = 2), NULL));
 
     /* show: tn_graph_wait */
     must(tn_graph_wait(graph, tn_deadline_after(10 * TN_SECOND)));
     /* end */
+    int count;
+    assert(fscanf(answer, "%d", &count) == 1 && count > 0);
+    pclose(answer);
 
     /* show: tn_graph_cancel */
     must(tn_graph_cancel(graph)); /* tasks that have not begun do not begin */

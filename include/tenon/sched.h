@@ -219,8 +219,8 @@ TN_API TN_NODISCARD int tn_sched_write_trace(tn_sched *sched, int fd);
 /** What a task function returns; a negative TN_ERR_* is an error. */
 enum {
     TN_TASK_DONE = 0,
-    TN_TASK_PENDING = 1, /* tn_task_end() ends the task later; until then it keeps what it has
-                            except its CPU and its thread */
+    TN_TASK_PENDING = 1, /* tn_task_end() or tn_task_end_on() ends it later; until then it
+                            keeps what it has except its CPU and its thread */
     TN_TASK_RETRY = 2,   /* run it again, at most tn_kind_options.attempts times in all; it has
                             written nothing of its data (tn_access) */
     TN_TASK_OOM = 3      /* memory ran out: run it again as below */
@@ -481,6 +481,27 @@ TN_API TN_NODISCARD int tn_task_get_status(tn_graph *graph, uint64_t task, uint6
  * Blocks: never.
  */
 TN_API TN_NODISCARD int tn_task_end(tn_graph *graph, uint64_t task, int status);
+
+/**
+ * End a task that returned, or is about to return, TN_TASK_PENDING, with the status 0 once a
+ * descriptor is readable or at its end: of a pipe, a socket, an eventfd, a timer, a process
+ * (pidfd_open) or a fence of a device. tn_task_end() may end the task before, as with an error.
+ * If the task is about to return something else, that counts, and this call does not. One
+ * thread of the scheduler waits for all such descriptors, and reads from none.
+ *
+ * @param fd  borrowed; a copy is watched until the task has ended
+ * @return 0, or
+ *         TN_ERR_INVALID    the task does not run, or has ended; or the descriptor is not open,
+ *                           or of a file or a folder, for which nobody can wait
+ *         TN_ERR_EXISTS     a descriptor of an earlier call ends the task
+ *         TN_ERR_NOT_FOUND  the graph has no such task
+ *         TN_ERR_NO_MEMORY  there is no private memory
+ *         TN_ERR_SYSTEM     there is no descriptor or thread left for this process
+ *         TN_ERR_FORKED
+ *
+ * Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_task_end_on(tn_graph *graph, uint64_t task, int fd);
 
 /**
  * Give back the CPU of the task that this thread runs, so that another task may begin. The task

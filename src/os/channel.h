@@ -11,7 +11,7 @@
 
 /** Do nothing for -1. Keeps errno. */
 void tni_os_close(int fd);
-/** A second descriptor of the same open file. */
+/** A second descriptor of the same open file. TN_ERR_INVALID: not open. */
 int tni_os_duplicate(int fd, int *ret_fd);
 /** Clear close-on-exec. TN_ERR_INVALID: not open. */
 int tni_os_keep_on_exec(int fd);
@@ -151,7 +151,9 @@ void tni_os_watch_clear(int fd);
 int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd);
 /** A set of descriptors to wait for, each with a tag. */
 int tni_os_loop_create(int *ret_loop);
-/** TN_ERR_EXISTS: it is in the set; TN_ERR_INVALID: it is not open. */
+/**
+ * TN_ERR_EXISTS: it is in the set; TN_ERR_INVALID: it is not open, or of a file or a folder.
+ */
 int tni_os_loop_add(int loop, int fd, uint64_t tag);
 void tni_os_loop_remove(int loop, int fd);
 /** @return how many tags [max] of readable descriptors were written, 0 at the deadline */

@@ -72,7 +72,8 @@ int tni_os_duplicate(int fd, int *ret_fd)
     int copy = -1;
     TNI_LINUX_MAKE((copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) >= 0);
     if (copy < 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, errno, "duplicating descriptor %d", fd);
+        return tni_linux_fail(errno == EBADF ? TN_ERR_INVALID : TN_ERR_SYSTEM, errno,
+                              "duplicating descriptor %d", fd);
     *ret_fd = copy;
     return 0;
 }
@@ -269,6 +270,10 @@ int tni_os_loop_add(int loop, int fd, uint64_t tag)
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = tag};
     if (epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event) == 0)
         return 0;
+    if (errno == EPERM)
+        return tni_fail(TN_ERR_INVALID,
+                        "descriptor %d is of a file or a folder, for which nobody can wait",
+                        fd);
     int status = errno == EEXIST  ? TN_ERR_EXISTS
                  : errno == EBADF ? TN_ERR_INVALID
                                   : TN_ERR_SYSTEM;

@@ -74,18 +74,19 @@ struct tni_task {
     bool is_ended_early; /* tn_task_end() was called before its function returned */
     _Atomic uint8_t state;
     uint8_t variant;
-    uint8_t set_aside;             /* how often others took the room that its data needs */
-    struct tni_task *next, *child; /* in a lane or in a list */
-    uint64_t bytes, run_ns;        /* 0: not known */
-    uint64_t near_bytes;           /* of the largest input that was made on a slot */
-    struct tni_slot_ref near;      /* where it was made */
-    struct tni_slot_ref made_on;   /* the slot of this task, once it ended */
-    int32_t status;                /* once it ended */
-    int32_t early_status;          /* with is_ended_early: what it is to end with */
-    _Atomic uint32_t cause;        /* 1 + the id of the task that failed first; 0: none */
-    uint32_t feeds;                /* pools, not built in, that tasks after it request */
-    struct tni_pool *wide_in;      /* whose wide_count counts it; or NULL */
-    struct tni_running *running;   /* while it is PENDING */
+    uint8_t set_aside;               /* how often others took the room that its data needs */
+    struct tni_task *next, *child;   /* in a lane or in a list */
+    uint64_t bytes, run_ns;          /* 0: not known */
+    uint64_t near_bytes;             /* of the largest input that was made on a slot */
+    struct tni_slot_ref near;        /* where it was made */
+    struct tni_slot_ref made_on;     /* the slot of this task, once it ended */
+    int32_t status;                  /* once it ended */
+    int32_t early_status;            /* with is_ended_early: what it is to end with */
+    _Atomic uint32_t cause;          /* 1 + the id of the task that failed first; 0: none */
+    uint32_t feeds;                  /* pools, not built in, that tasks after it request */
+    struct tni_pool *wide_in;        /* whose wide_count counts it; or NULL */
+    struct tni_running *running;     /* while it is PENDING */
+    struct tni_watch *_Atomic watch; /* of the room above; NULL: no descriptor ends it */
 };
 
 struct tni_edge {

@@ -128,7 +128,8 @@ struct tn_sched {
     uint32_t seceded_count; /* tasks that run and gave back their CPU */
     bool is_closing;
     struct tni_place *places;
-    struct tni_trace *trace; /* owned; NULL: without TN_SCHED_TRACE */
+    struct tni_trace *trace;     /* owned; NULL: without TN_SCHED_TRACE */
+    struct tni_watcher *watcher; /* owned; NULL: no descriptor was watched yet */
     /* virtual time */
     uint64_t virtual_ns;
     struct tni_event *events; /* owned; a heap by ends_ns, [event_count] */
@@ -220,6 +221,30 @@ void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
 struct tni_running *tni_running_create(const struct tn_sched *sched);
 /** Where the result of a task lies: its first slot, or TNI_NO_SLOT. */
 struct tni_slot_ref tni_running_place(const struct tni_running *running);
+
+/* ---- task.c ------------------------------------------------------------------------------ */
+
+/**
+ * End a task that pends, or whose function is about to return TN_TASK_PENDING. Under the lock,
+ * which is released meanwhile. @return 0, TN_ERR_INVALID: it does not run, or has ended
+ */
+int tni_task_end_now(struct tn_sched *sched, struct tni_task *task, int status);
+
+/* ---- watch.c ----------------------------------------------------------------------------- */
+
+/**
+ * Have a descriptor end a task that has no watch. Under the lock.
+ * @param fd  borrowed; it is copied
+ * @return 0, TN_ERR_INVALID (it is not open, or cannot be waited for), TN_ERR_NO_MEMORY,
+ *         TN_ERR_SYSTEM
+ */
+int tni_watch_begin(struct tn_sched *sched, struct tni_task *task, int fd);
+/** End the watch of a task, if it has one. Under the lock. */
+void tni_watch_end_of(struct tn_sched *sched, struct tni_task *task);
+/** End the watches of all tasks of a graph, which have ended. Under the lock. */
+void tni_watch_end_graph(struct tn_sched *sched, const struct tn_graph *graph);
+/** End the thread that waits for descriptors. Not under the lock. */
+void tni_watcher_end(struct tn_sched *sched);
 
 /* ---- crew.c ------------------------------------------------------------------------------ */
 

@@ -83,6 +83,7 @@ void tni_finish_later(struct tni_task *task, int status, uint64_t now_ns)
     struct tni_chain ready = {0};
     uint32_t ended = 0;
     struct tni_slot_ref place = tni_running_place(task->running);
+    tni_watch_end_of(graph->sched, task);
     task->running->has_failed = status < 0;
     if (status < 0)
         tni_finish_failure(graph, task, status);
@@ -141,6 +142,7 @@ bool tni_finish_again(struct tn_sched *sched, struct tni_task *task,
         is_again = *status == 0;
     }
     task->is_ended_early = false; /* that was said of the run that has ended */
+    tni_watch_end_of(sched, task);
     tni_sched_unlock(sched);
     return is_again;
 }

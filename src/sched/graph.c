@@ -333,6 +333,7 @@ tn_graph *tn_graph_close(tn_graph *graph)
         tni_sched_lock(sched);
         cancel(graph);
         wait_out(graph);
+        tni_watch_end_graph(sched, graph);
     }
     if (graph->prev != NULL)
         graph->prev->next = graph->next;

@@ -3,7 +3,8 @@
  * sched: runs tasks of graphs, in threads of this process or in virtual time.
  *
  * Nouns: scheduler, kind (here); graph (graph.c); task, call, slots of a task (task.c); worker
- * (worker.c); turn (crew.c); place (place.c); trace (trace.c); event (virtual.c).
+ * (worker.c); turn (crew.c); place (place.c); watch (watch.c); trace (trace.c); event
+ * (virtual.c).
  *
  * I1  One lock protects the plan, the workers and the graphs. Functions of the program (tasks,
  *     trace, hooks) are called without it.
@@ -137,6 +138,7 @@ tn_sched *tn_sched_close(tn_sched *sched)
         tn_graph_close(sched->graphs);
     while (sched->data != NULL)
         tn_data_close(sched->data);
+    tni_watcher_end(sched);
     tni_places_end(sched);
     tni_crew_end(sched);
     if (sched->pid == tni_os_pid()) {

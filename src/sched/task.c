@@ -38,6 +38,13 @@ int tn_task_get_status(tn_graph *graph, uint64_t task, uint64_t *ret_cause)
                     cause == its->id ? "" : ", and this task depends on it");
 }
 
+/* Whether it can be said now that the task has ended when its function returns. */
+static bool may_end_early(const struct tni_task *task)
+{
+    return atomic_load_explicit(&task->state, memory_order_relaxed) == TNI_TASK_RUNNING &&
+           !task->is_ended_early && task->running == NULL;
+}
+
 /* End a task that pends. Under the lock, which is released meanwhile. */
 static void end_pending(struct tn_sched *sched, struct tni_task *task, int status)
 {
@@ -53,6 +60,22 @@ static void end_pending(struct tn_sched *sched, struct tni_task *task, int statu
     (void)tni_crew_wake(sched);
 }
 
+int tni_task_end_now(struct tn_sched *sched, struct tni_task *task, int status)
+{
+    uint8_t state = atomic_load_explicit(&task->state, memory_order_relaxed);
+    if (state == TNI_TASK_PENDING) {
+        end_pending(sched, task, status);
+    } else if (may_end_early(task)) {
+        task->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
+        task->early_status = status;
+        if (status < 0)
+            tni_finish_keep_sentence(tni_graph_of(task), task);
+    } else {
+        return tni_fail(TN_ERR_INVALID, "task %u does not run", task->id);
+    }
+    return 0;
+}
+
 int tn_task_end(tn_graph *graph, uint64_t task, int status)
 {
     struct tni_task *its;
@@ -65,19 +88,27 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
     struct tn_sched *sched =
         graph->sched; /* once the task has ended, the graph may be closed */
     tni_sched_lock(sched);
-    uint8_t state = atomic_load_explicit(&its->state, memory_order_relaxed);
-    if (state == TNI_TASK_PENDING) {
-        end_pending(sched, its, status);
-    } else if (state == TNI_TASK_RUNNING && !its->is_ended_early && its->running == NULL) {
-        its->is_ended_early = true; /* its function is about to return TN_TASK_PENDING */
-        its->early_status = status;
-        if (status < 0)
-            tni_finish_keep_sentence(graph, its);
-    } else {
-        found = tni_fail(TN_ERR_INVALID, "task %llu does not run", (unsigned long long)task);
-    }
+    found = tni_task_end_now(sched, its, status);
     tni_sched_unlock(sched);
     return found;
+}
+
+int tn_task_end_on(tn_graph *graph, uint64_t task, int fd)
+{
+    struct tni_task *its;
+    int status = find_task(graph, task, &its);
+    if (status != 0)
+        return status;
+    tni_sched_lock(graph->sched);
+    if (!may_end_early(its) &&
+        atomic_load_explicit(&its->state, memory_order_relaxed) != TNI_TASK_PENDING)
+        status = tni_fail(TN_ERR_INVALID, "task %u does not run", its->id);
+    else if (atomic_load_explicit(&its->watch, memory_order_relaxed) != NULL)
+        status = tni_fail(TN_ERR_EXISTS, "another descriptor ends task %u", its->id);
+    else
+        status = tni_watch_begin(graph->sched, its, fd);
+    tni_sched_unlock(graph->sched);
+    return status;
 }
 
 /* ---- in a task --------------------------------------------------------------------------- */

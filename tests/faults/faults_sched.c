@@ -107,7 +107,7 @@ static void make_pending(void)
 static void end_pending(void)
 {
     if (tasks_of(graph, true) != 0)
-        TN_CHECK_OK(tn_task_end(graph, 0, 0));
+        (void)!tn_task_end(graph, 0, 0); /* an error: its descriptor has ended it meanwhile */
     end();
 }
 
@@ -330,6 +330,22 @@ FAULTS(tn_task_get_status, .has_no_calls = true, .expected = TN_ERR_TIMED_OUT,
        .before = make_virtual_tasks, .call = get_status, .undo = end)
 FAULTS(tn_task_end, .prepare = have_threads, .depends = true, .before = make_pending,
        .call = end_task, .undo = end_pending)
+
+static int ends[2];
+static void make_pending_and_pipe(void)
+{
+    make_pending();
+    TN_CHECK(pipe(ends) == 0);
+}
+static int end_task_on(void) { return tn_task_end_on(graph, 0, ends[0]); }
+static void end_pending_and_pipe(void)
+{
+    close(ends[1]); /* this ends the task, if the call has not failed */
+    close(ends[0]);
+    end_pending();
+}
+FAULTS(tn_task_end_on, .prepare = have_threads, .depends = true,
+       .before = make_pending_and_pipe, .call = end_task_on, .undo = end_pending_and_pipe)
 
 /* Here, this thread runs no task. */
 static int secede(void) { return tn_task_secede(); }

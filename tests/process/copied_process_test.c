@@ -368,6 +368,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_graph_get_info, TN_ERR_FORKED, tn_graph_get_info(graph, OUT_STRUCT(tn_graph_info)))   \
     X(tn_task_get_status, TN_ERR_FORKED, tn_task_get_status(graph, 0, OUT(uint64_t)))          \
     X(tn_task_end, TN_ERR_FORKED, tn_task_end(graph, 0, 0))                                    \
+    X(tn_task_end_on, TN_ERR_FORKED, tn_task_end_on(graph, 0, STDIN_FILENO))                   \
     X(tn_task_secede, TN_ERR_INVALID, tn_task_secede())                                        \
     X(tn_task_set_bytes, TN_ERR_INVALID, tn_task_set_bytes(1))                                 \
     X(tn_resource_id, TN_ERR_INVALID, tn_resource_id("GPU", OUT(uint32_t), 1))

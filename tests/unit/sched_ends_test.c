@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of how tasks and graphs end: failures, attempts, tasks that pend, cancelling. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/harness.h"
 #include "os/os.h"
@@ -167,6 +171,199 @@ TN_TEST(a_task_may_be_ended_before_its_function_returns)
     assert_non_null(strstr(tn_error_detail(), "the answer was no"));
     tn_sched_close(sched);
 }
+
+/* ---- tasks that a descriptor ends -------------------------------------------------------- */
+
+/* A task whose function makes a pipe, and pends until the pipe is readable. */
+struct question {
+    int pipe[2];
+    struct tnt_signal asked;
+    int returns;
+};
+
+static struct question new_question(void)
+{
+    struct question q = {.asked = tnt_signal_open(), .returns = TN_TASK_PENDING};
+    TN_CHECK(pipe(q.pipe) == 0);
+    return q;
+}
+
+/* Only the scheduler has the end to read from afterwards. */
+static int ask(const tn_task_call *call)
+{
+    struct question *q = call->context;
+    TN_CHECK_OK(tn_task_end_on(call->graph, call->task, q->pipe[0]));
+    close(q->pipe[0]);
+    tnt_signal(&q->asked);
+    return q->returns;
+}
+
+/* Whether nobody has the other end any more. Whoever calls this ignores SIGPIPE. */
+static bool is_unheard(const struct question *q)
+{
+    return write(q->pipe[1], "x", 1) == -1 && errno == EPIPE;
+}
+
+static void end_question(struct question *q)
+{
+    close(q->pipe[1]);
+    tnt_signal_close(&q->asked);
+}
+
+static void ask_and_answer(void (*answer)(struct question *q))
+{
+    _Atomic uint64_t count = 0;
+    struct question q = new_question();
+    signal(SIGPIPE, SIG_IGN);
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    uint64_t task =
+        add_task(graph, (tn_task){.kind = add_kind(sched, ask, NULL), .context = &q}, NULL, 0);
+    (void)add_task(graph,
+                   (tn_task){.kind = add_kind(sched, count_call, NULL), .context = &count},
+                   &task, 1);
+    tnt_await(&q.asked);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(20)), TN_ERR_TIMED_OUT);
+    answer(&q);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    assert_int_equal(count, 1);
+    assert_true(q.pipe[1] == -1 || is_unheard(&q)); /* the copy is closed */
+    tn_sched_close(sched);
+    end_question(&q);
+}
+
+static void write_byte(struct question *q) { TN_CHECK(write(q->pipe[1], "x", 1) == 1); }
+
+static void hang_up(struct question *q)
+{
+    close(q->pipe[1]);
+    q->pipe[1] = -1;
+}
+
+TN_TEST(a_task_ends_when_its_descriptor_is_readable) { ask_and_answer(write_byte); }
+TN_TEST(a_task_ends_when_its_descriptor_is_at_its_end) { ask_and_answer(hang_up); }
+
+TN_TEST(a_task_is_ended_before_its_descriptor_is_readable)
+{
+    struct question q = new_question();
+    signal(SIGPIPE, SIG_IGN);
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    uint64_t task =
+        add_task(graph, (tn_task){.kind = add_kind(sched, ask, NULL), .context = &q}, NULL, 0);
+    tnt_await(&q.asked);
+    (void)tni_fail(TN_ERR_DENIED, "nobody answers");
+    TN_CHECK_OK(tn_task_end(graph, task, TN_ERR_DENIED));
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(10000)), TN_ERR_DENIED);
+    assert_true(is_unheard(&q));
+    tn_sched_close(sched);
+    end_question(&q);
+}
+
+TN_TEST(a_task_that_does_not_pend_gives_its_descriptor_back)
+{
+    struct question q = new_question();
+    signal(SIGPIPE, SIG_IGN);
+    q.returns = TN_TASK_DONE;
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    (void)add_task(graph, (tn_task){.kind = add_kind(sched, ask, NULL), .context = &q}, NULL,
+                   0);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    assert_true(is_unheard(&q));
+    tn_sched_close(sched);
+    end_question(&q);
+}
+
+/* The first run has a descriptor that is readable, and asks for a second run without one. */
+static int ask_at_first(const tn_task_call *call)
+{
+    struct question *q = call->context;
+    if (call->attempt == 1) {
+        write_byte(q);
+        TN_CHECK_OK(tn_task_end_on(call->graph, call->task, q->pipe[0]));
+        return TN_TASK_RETRY;
+    }
+    tnt_signal(&q->asked);
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_descriptor_of_an_earlier_run_ends_no_task)
+{
+    struct question q = new_question();
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    uint64_t task = add_task(
+        graph, (tn_task){.kind = add_kind(sched, ask_at_first, NULL), .context = &q}, NULL, 0);
+    tnt_await(&q.asked);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(50)), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(
+        tn_task_end_on(graph, task, q.pipe[0])); /* from outside, of a task that pends */
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    close(q.pipe[0]);
+    tn_sched_close(sched);
+    end_question(&q);
+}
+
+static int ask_wrongly(const tn_task_call *call)
+{
+    struct question *q = call->context;
+    int file = open("/proc/self/exe", O_RDONLY);
+    TN_CHECK(file >= 0);
+    TN_CHECK(tn_task_end_on(call->graph, call->task, 1 << 20) == TN_ERR_INVALID);
+    TN_CHECK(strstr(tn_error_detail(), "1048576") != NULL);
+    TN_CHECK(tn_task_end_on(call->graph, call->task, file) == TN_ERR_INVALID);
+    TN_CHECK(strstr(tn_error_detail(), "of a file") != NULL);
+    TN_CHECK(tn_task_end_on(call->graph, call->task + 1, q->pipe[0]) == TN_ERR_NOT_FOUND);
+    TN_CHECK_OK(tn_task_end_on(call->graph, call->task, q->pipe[0]));
+    TN_CHECK(tn_task_end_on(call->graph, call->task, q->pipe[0]) == TN_ERR_EXISTS);
+    close(file);
+    tnt_signal(&q->asked);
+    return TN_TASK_PENDING;
+}
+
+TN_TEST(a_descriptor_that_cannot_end_a_task_is_refused)
+{
+    struct question q = new_question();
+    tn_sched *sched = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    uint64_t task = add_task(
+        graph, (tn_task){.kind = add_kind(sched, ask_wrongly, NULL), .context = &q}, NULL, 0);
+    tnt_await(&q.asked);
+    write_byte(&q);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    assert_int_equal(tn_task_end_on(graph, task, q.pipe[0]), TN_ERR_INVALID); /* it has ended */
+    close(q.pipe[0]);
+    tn_sched_close(sched);
+    end_question(&q);
+}
+
+static tn_sched *sched_of_parent;
+
+static int close_as_child(void *unused)
+{
+    (void)unused;
+    tn_sched_close(sched_of_parent);
+    return 0;
+}
+
+TN_TEST(a_forked_child_that_closes_its_copy_leaves_descriptors_watched)
+{
+    struct question q = new_question();
+    tn_sched *sched = sched_of_parent = open_sched("CPU=1");
+    tn_graph *graph = open_graph(sched);
+    (void)add_task(graph, (tn_task){.kind = add_kind(sched, ask, NULL), .context = &q}, NULL,
+                   0);
+    tnt_await(&q.asked);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(1)), TN_ERR_TIMED_OUT); /* it pends */
+    tnt_wait_ok(tnt_fork(close_as_child, NULL));
+    write_byte(&q);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    tn_sched_close(sched);
+    end_question(&q);
+}
+
+/* ---- graphs ------------------------------------------------------------------------------ */
 
 /* A task that is short, and one of the same kind that takes long. */
 static int be_short_or_wait(const tn_task_call *call)

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/harness.h"
 #include "os/os.h"
@@ -82,11 +83,13 @@ static int run_and_secede(const tn_task_call *call)
     return tn_task_secede();
 }
 
-/* Ends what pends, in any order, so that every graph ends. */
+/* Ends what pends, in any order, so that every graph ends; half of it by a descriptor. */
 static void *end_tasks(void *unused)
 {
     unsigned seed = 7;
+    int readable[2];
     (void)unused;
+    TN_CHECK(pipe(readable) == 0 && write(readable[1], "x", 1) == 1);
     while (!atomic_load(&world.is_over)) {
         struct ending its = {NULL, 0};
         pthread_mutex_lock(&world.lock);
@@ -96,11 +99,15 @@ static void *end_tasks(void *unused)
             world.ring[at] = world.ring[--world.count];
         }
         pthread_mutex_unlock(&world.lock);
-        if (its.graph != NULL)
+        if (its.graph == NULL)
+            sched_yield();
+        else if (rand_r(&seed) % 2 == 0)
             TN_CHECK_OK(tn_task_end(its.graph, its.task, 0));
         else
-            sched_yield();
+            TN_CHECK_OK(tn_task_end_on(its.graph, its.task, readable[0]));
     }
+    close(readable[0]);
+    close(readable[1]);
     return NULL;
 }
 

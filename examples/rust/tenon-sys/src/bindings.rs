@@ -1623,6 +1623,13 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_task_end_on(
+        graph: *mut tn_graph,
+        task: u64,
+        fd: ::std::os::raw::c_int,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_task_secede() -> ::std::os::raw::c_int;
 }
 extern "C" {
