@@ -347,7 +347,7 @@ static int close_as_child(void *unused)
     return 0;
 }
 
-TN_TEST(a_forked_child_that_closes_its_copy_leaves_descriptors_watched)
+TN_TEST(a_forked_child_that_closes_leaves_descriptors_watched)
 {
     struct question q = new_question();
     tn_sched *sched = sched_of_parent = open_sched("CPU=1");
