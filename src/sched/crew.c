@@ -329,13 +329,6 @@ static int move_data(struct turn *turn)
     return status;
 }
 
-static void end_watch_locked(struct tn_sched *sched, struct tni_task *task)
-{
-    tni_sched_lock(sched);
-    tni_watch_end_of(sched, task);
-    tni_sched_unlock(sched);
-}
-
 static void run_task(struct turn *turn, struct tni_task *task)
 {
     struct tn_sched *sched = turn->worker->sched;
@@ -371,7 +364,7 @@ static void run_task(struct turn *turn, struct tni_task *task)
         return;
     }
     if (TNI_UNLIKELY(atomic_load_explicit(&task->watch, memory_order_relaxed) != NULL))
-        end_watch_locked(sched, task);
+        tni_watch_end_locked(sched, task);
     if (turn->worker->has_seceded)
         put_back(turn);
     if (status == TN_TASK_OOM && sched->options.release_caches != NULL)

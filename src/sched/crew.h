@@ -222,25 +222,22 @@ struct tni_running *tni_running_create(const struct tn_sched *sched);
 /** Where the result of a task lies: its first slot, or TNI_NO_SLOT. */
 struct tni_slot_ref tni_running_place(const struct tni_running *running);
 
-/* ---- task.c ------------------------------------------------------------------------------ */
-
-/**
- * End a task that pends, or whose function is about to return TN_TASK_PENDING. Under the lock,
- * which is released meanwhile. @return 0, TN_ERR_INVALID: it does not run, or has ended
- */
-int tni_task_end_now(struct tn_sched *sched, struct tni_task *task, int status);
-
 /* ---- watch.c ----------------------------------------------------------------------------- */
 
+/** End a task. Under the lock, which is released meanwhile. An error: it has ended already. */
+typedef int tni_watch_fn(struct tn_sched *sched, struct tni_task *task, int status);
 /**
  * Have a descriptor end a task that has no watch. Under the lock.
- * @param fd  borrowed; it is copied
+ * @param fd   borrowed; it is copied
+ * @param end  the same function in each call
  * @return 0, TN_ERR_INVALID (it is not open, or cannot be waited for), TN_ERR_NO_MEMORY,
  *         TN_ERR_SYSTEM
  */
-int tni_watch_begin(struct tn_sched *sched, struct tni_task *task, int fd);
+int tni_watch_begin(struct tn_sched *sched, struct tni_task *task, int fd, tni_watch_fn *end);
 /** End the watch of a task, if it has one. Under the lock. */
 void tni_watch_end_of(struct tn_sched *sched, struct tni_task *task);
+/** The same. Not under the lock, which is taken. */
+void tni_watch_end_locked(struct tn_sched *sched, struct tni_task *task);
 /** End the watches of all tasks of a graph, which have ended. Under the lock. */
 void tni_watch_end_graph(struct tn_sched *sched, const struct tn_graph *graph);
 /** End the thread that waits for descriptors. Not under the lock. */

@@ -60,7 +60,9 @@ static void end_pending(struct tn_sched *sched, struct tni_task *task, int statu
     (void)tni_crew_wake(sched);
 }
 
-int tni_task_end_now(struct tn_sched *sched, struct tni_task *task, int status)
+/* End a task that pends, or whose function is about to return TN_TASK_PENDING. Under the lock,
+ * which is released meanwhile. */
+static int end_now(struct tn_sched *sched, struct tni_task *task, int status)
 {
     uint8_t state = atomic_load_explicit(&task->state, memory_order_relaxed);
     if (state == TNI_TASK_PENDING) {
@@ -88,7 +90,7 @@ int tn_task_end(tn_graph *graph, uint64_t task, int status)
     struct tn_sched *sched =
         graph->sched; /* once the task has ended, the graph may be closed */
     tni_sched_lock(sched);
-    found = tni_task_end_now(sched, its, status);
+    found = end_now(sched, its, status);
     tni_sched_unlock(sched);
     return found;
 }
@@ -106,7 +108,7 @@ int tn_task_end_on(tn_graph *graph, uint64_t task, int fd)
     else if (atomic_load_explicit(&its->watch, memory_order_relaxed) != NULL)
         status = tni_fail(TN_ERR_EXISTS, "another descriptor ends task %u", its->id);
     else
-        status = tni_watch_begin(graph->sched, its, fd);
+        status = tni_watch_begin(graph->sched, its, fd, end_now);
     tni_sched_unlock(graph->sched);
     return status;
 }

@@ -24,6 +24,7 @@ struct tni_watcher {
     tni_os_thread thread;
     int set;         /* owned; of descriptors; the tag of each is its watch, or 0: the pipe */
     int end_pipe[2]; /* owned; readable when the thread is to end */
+    tni_watch_fn *end;
     struct tni_watch *watches;
 };
 
@@ -49,6 +50,13 @@ void tni_watch_end_of(struct tn_sched *sched, struct tni_task *task)
     struct tni_watch *watch = atomic_load_explicit(&task->watch, memory_order_relaxed);
     if (watch != NULL)
         end_watch(sched->watcher, watch, true);
+}
+
+void tni_watch_end_locked(struct tn_sched *sched, struct tni_task *task)
+{
+    tni_sched_lock(sched);
+    tni_watch_end_of(sched, task);
+    tni_sched_unlock(sched);
 }
 
 void tni_watch_end_graph(struct tn_sched *sched, const struct tn_graph *graph)
@@ -80,7 +88,7 @@ static void run_watcher(void *context)
         if (count == 1) {
             struct tni_task *task = ((struct tni_watch *)(uintptr_t)tag)->task;
             tni_watch_end_of(sched, task);
-            (void)tni_task_end_now(sched, task, 0); /* I2: it may have ended */
+            (void)watcher->end(sched, task, 0); /* I2: it may have ended */
         }
         tni_sched_unlock(sched);
     }
@@ -154,7 +162,7 @@ static int add_watch(struct tni_watcher *watcher, struct tni_task *task, int fd)
     return 0;
 }
 
-int tni_watch_begin(struct tn_sched *sched, struct tni_task *task, int fd)
+int tni_watch_begin(struct tn_sched *sched, struct tni_task *task, int fd, tni_watch_fn *end)
 {
     struct tni_watcher *watcher = sched->watcher;
     if (watcher != NULL)
@@ -162,6 +170,7 @@ int tni_watch_begin(struct tn_sched *sched, struct tni_task *task, int fd)
     int status = make_watcher(&watcher);
     if (status != 0)
         return status;
+    watcher->end = end;
     status = add_watch(watcher, task, fd);
     sched->watcher = watcher; /* where the thread looks for it */
     if (status == 0)
