@@ -265,10 +265,12 @@ TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_de
  * @param count   at least 1
  * @return the index of a queue that is ready: a pop with TN_NOW then gives a message, or the
  *         error for the end of the queue, or TN_ERR_TIMED_OUT if another consumer was faster;
- * or TN_ERR_TIMED_OUT    no queue is ready at the deadline TN_ERR_INVALID      queues or one of
- * them is NULL; count is out of range; or the queues are of several domains TN_ERR_INTERRUPTED
- * the hook of tn_interrupt_set() ended the wait TN_ERR_CLOSED, TN_ERR_FORKED  this process has
- * left the domain, or has no seat in it
+ *         or
+ *         TN_ERR_TIMED_OUT    no queue is ready at the deadline
+ *         TN_ERR_INVALID      queues or one of them is NULL; count is out of range; or the
+ *                             queues are of several domains
+ *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
  *
  * Threads: any.   Blocks: until the deadline.   Fork: yes.
  */
