@@ -204,7 +204,8 @@ int tni_device_object_map(struct tn_domain *d, const struct tni_backing *b, int 
     bool is_write_once = (b->flags & TN_TENSOR_WRITE_ONCE) != 0;
     struct tni_device_memory memory = {.bytes = b->object_bytes, .is_read_only = is_write_once};
     uint64_t inode, device;
-    int status = tni_device_by_uuid(b->device_type, b->device_uuid, &memory.device);
+    int status =
+        tni_device_by_uuid(b->device_type, b->device_uuid, b->device_flags, &memory.device);
     if (status == TN_ERR_NOT_FOUND)
         return TN_ERR_UNSUPPORTED; /* another process may see it: the message is not lost */
     if (status == 0)

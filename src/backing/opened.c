@@ -175,7 +175,8 @@ static int open_from(struct tn_domain *d, tni_block block, uint32_t generation,
     o->buffer_id = b->buffer_id;
     o->memory.bytes = b->allocation_bytes;
     memcpy(o->handle, b->handle, sizeof o->handle);
-    int status = tni_device_by_uuid(b->device_type, b->device_uuid, &o->memory.device);
+    int status =
+        tni_device_by_uuid(b->device_type, b->device_uuid, b->device_flags, &o->memory.device);
     if (status == TN_ERR_NOT_FOUND)
         status = TN_ERR_UNSUPPORTED; /* another process may see it: the message is not lost */
     if (status == 0)
@@ -218,7 +219,7 @@ static int map_here(const struct tni_backing *b, struct tni_mapping *m)
     struct tni_device_foreign found;
     tn_device device;
     uint64_t address = b->allocation_at + b->data_off;
-    int status = tni_device_by_uuid(b->device_type, b->device_uuid, &device);
+    int status = tni_device_by_uuid(b->device_type, b->device_uuid, b->device_flags, &device);
     if (status == 0)
         status = kind->classify(kind, device.id, address, b->data_bytes, &found);
     if (status == 0 && found.buffer_id != b->buffer_id)

@@ -243,17 +243,18 @@ static bool has_text(const tn_device_info *info, const void *wanted)
     return strcasecmp(info->uuid_text, wanted) == 0;
 }
 
-int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_device)
+int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], uint32_t flags,
+                       tn_device *ret_device)
 {
     int status = search(type, has_uuid, uuid, ret_device);
     if (status != TN_ERR_NOT_FOUND)
         return status;
     char text[TNI_UUID_TEXT_BYTES];
-    tni_device_write_uuid(uuid, false, text);
+    tni_device_write_uuid(uuid, (flags & TN_DEVICE_IS_PART) != 0, text);
     return tni_fail(TN_ERR_NOT_FOUND,
                     "this process does not see the device with the UUID %s (is "
                     "CUDA_VISIBLE_DEVICES set?)",
-                    text + 4);
+                    text);
 }
 
 /* Whether it is the text of a UUID, after its prefix. */

@@ -189,7 +189,11 @@ int tni_device_check(tn_device device);
  * any; TN_ERR_DEVICE: the driver does not let it wait now.
  */
 int tni_device_drain(void);
-/** The number of the device of this type with this UUID. TN_ERR_NOT_FOUND: none is visible. */
-int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], tn_device *ret_device);
+/**
+ * The number of the device of this type with this UUID. TN_ERR_NOT_FOUND: none is visible.
+ * @param flags  of the device, TN_DEVICE_*: for the prefix of the UUID in the error
+ */
+int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], uint32_t flags,
+                       tn_device *ret_device);
 
 #endif

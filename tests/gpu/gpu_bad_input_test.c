@@ -200,7 +200,7 @@ static int pop_in_other_instance(void *unused)
     setenv("TENON_FAKECUDA_VISIBLE", "1", 1);
     assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor),
                      TN_ERR_UNSUPPORTED);
-    expect_detail("does not see the device with the UUID 4d");
+    expect_detail("does not see the device with the UUID MIG-4d");
     assert_null(tensor);
     tn_domain_close(domain);
     return 0;
