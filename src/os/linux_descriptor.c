@@ -135,7 +135,10 @@ static int find_ready(const struct pollfd *polls, uint32_t count)
         if (polls[i].revents != 0)
             return (int)i;
     }
-    return tni_fail(TN_ERR_TIMED_OUT, "none of %" PRIu32 " descriptors is ready", count);
+    if (count == 1)
+        return tni_fail(TN_ERR_TIMED_OUT, "descriptor %d has nothing to read", polls[0].fd);
+    return tni_fail(TN_ERR_TIMED_OUT, "none of %" PRIu32 " descriptors has anything to read",
+                    count);
 }
 
 int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns)

@@ -84,11 +84,15 @@ void tni_manager_fill(struct tni_request *request, uint32_t verb, const char *na
 static int receive_reply(int socket_fd, uint64_t deadline_ns, struct tni_reply *ret_reply,
                          int got_fds[2], uint32_t *ret_fd_count)
 {
+    uint64_t asked_ns = tni_os_now_ns();
     int got = tni_os_receive(socket_fd,
                              &(struct tni_os_buffer){ret_reply, sizeof *ret_reply, got_fds, 2},
                              deadline_ns, ret_fd_count);
     if (got == 0)
         return tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
+    if (got == TN_ERR_TIMED_OUT)
+        return tni_fail(TN_ERR_TIMED_OUT, "tenond has not answered for %llu ms",
+                        (unsigned long long)((tni_os_now_ns() - asked_ns) / MS_NS));
     if (got < 0)
         return got;
     if (got != (int)sizeof *ret_reply || ret_reply->magic != TNI_REQUEST_MAGIC)
