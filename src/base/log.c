@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 
-enum { LINE_BYTES = 512 };
+enum { LINE_BYTES = 640 };
 
 static struct tni_hook *_Atomic current;
 static tni_log_writer *_Atomic current_writer;

@@ -23,7 +23,7 @@
 
 #include "base/base.h"
 
-enum { DETAIL_BYTES = 256, ERRNO_BYTES = 96, LONG_BYTES = 4352 /* a path and a sentence */ };
+enum { DETAIL_BYTES = 512, ERRNO_BYTES = 96, LONG_BYTES = 4352 /* a path and a sentence */ };
 
 static _Thread_local char detail[DETAIL_BYTES];
 static TNI_TLS_INITIAL _Thread_local const char

@@ -310,6 +310,7 @@ static bool begin(struct tni_plan *plan, struct tni_lane *lane, uint32_t variant
     ret->began_ns = now_ns;
     ret->ends_ns = start.takes_ns != 0 ? now_ns + start.takes_ns : 0;
     ret->accesses = head->accesses;
+    ret->task = head;
     ret->held_mask = its->pool_mask;
     ret->cpu_until_ns = 0;
     ret->prev = plan->running.prev;

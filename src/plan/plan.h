@@ -203,6 +203,7 @@ struct tni_running {
     struct tn_kind *kind;       /* of all of them, if their time is learned; or NULL */
     int32_t pid;                /* of the worker process; 0: this process */
     const struct tni_access *accesses; /* of the only task, to data; NULL: none */
+    const struct tni_task *task;       /* that one; set with accesses */
     struct tni_copy *moves;            /* what is to be moved before it runs */
     uint64_t move_ns;                  /* how long that is expected to take */
     /*

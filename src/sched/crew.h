@@ -9,7 +9,7 @@
 #include "sched/sched.h"
 #include "show/show.h"
 
-enum { TNI_FAILURE_BYTES = 256 };
+enum { TNI_FAILURE_BYTES = 512 };
 
 /* The sentence of a task that was ended with an error before its function returned. */
 struct tni_early {
@@ -220,7 +220,11 @@ void tni_finish_trace(const struct tn_sched *sched, const struct tni_task *task,
 /** Make a struct for what a task gets, with room for all slots. NULL: no memory */
 struct tni_running *tni_running_create(const struct tn_sched *sched);
 /** Where the result of a task lies: its first slot, or TNI_NO_SLOT. */
-struct tni_slot_ref tni_running_place(const struct tni_running *running);
+static inline struct tni_slot_ref tni_running_place(const struct tni_running *running)
+{
+    const struct tni_variant *variant = &running->signature->variants[running->variant];
+    return variant->slot_count > 0 ? running->slots[0] : TNI_NO_SLOT;
+}
 
 /* ---- watch.c ----------------------------------------------------------------------------- */
 
@@ -297,8 +301,6 @@ void tni_places_end(struct tn_sched *sched);
 
 /* ---- data.c ------------------------------------------------------------------------------ */
 
-/** How the program knows a memory. */
-tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory);
 /**
  * Move what a task needs. Not under the lock.
  * @return 0, TN_TASK_OOM, or the error with which the task fails
@@ -310,9 +312,29 @@ void tni_moves_settle(struct tn_sched *sched, struct tni_running *running);
 void tni_data_drop(const struct tn_data *data, uint32_t memory);
 /** Tell threads that wait for data that tasks have ended. Under the lock. */
 void tni_moves_tell(struct tn_sched *sched);
-/** Write what a memory has, for an error: "; GPU 0 has 5 of 8 bytes in use: ...". */
-void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
-                      size_t size_bytes);
+
+/* ---- holders.c --------------------------------------------------------------------------- */
+
+/* A device when a task found no memory there. */
+struct tni_device_room {
+    uint64_t total_bytes, free_bytes; /* total_bytes is 0: not known */
+};
+/** How the program knows a memory. */
+tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory);
+/** The memory that a task uses: of its data, or else of the card of its first slot. */
+uint32_t tni_memory_of(const struct tn_sched *sched, const struct tni_running *running);
+/** Ask the device of a memory. Not under the lock: the driver answers. */
+struct tni_device_room tni_device_room_read(const struct tn_sched *sched, uint32_t memory);
+/**
+ * Write for an error who has what of a memory: "; GPU 0 has 5 of 8 bytes in use: 'a' 3 (task 2,
+ * train), 'b' 2". Under the lock.
+ * @param running  of the task that found no room, which the text calls "this task"; or NULL
+ */
+void tni_memory_print(const struct tn_sched *sched, uint32_t memory,
+                      const struct tni_running *running, char *text, size_t size_bytes);
+/** Write what of the device is not the scheduler's; "" if it is not known. Under the lock. */
+void tni_device_room_print(const struct tn_sched *sched, uint32_t memory,
+                           const struct tni_device_room *room, char *text, size_t size_bytes);
 
 /* ---- devices.c --------------------------------------------------------------------------- */
 

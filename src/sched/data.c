@@ -2,7 +2,7 @@
 /*
  * data: makes data, moves it with the functions of the program, and tells what memories have.
  * What is moved is decided in the room plan (plan/data.c). The program's own use of data is in
- * fetch.c.
+ * fetch.c; what an error says of a full memory, in holders.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,42 +10,6 @@
 #include "sched/crew.h"
 
 static struct tn_data *data_of(const struct tni_data *its) { return its->owner; }
-
-tn_memory tni_memory_named(const struct tn_sched *sched, uint32_t memory)
-{
-    const struct tni_memories *memories = &sched->plan.memories;
-    const struct tni_memory *its = &memories->all[memory];
-    if (memories->has_disk && memory == TNI_DISK)
-        return (tn_memory){.resource = TN_MEMORY_DISK};
-    return its->pool == NULL ? (tn_memory){0}
-                             : (tn_memory){.resource = its->pool->name,
-                                           .slot = its->pool->slots[its->first].id};
-}
-
-/* ---- what a memory has, in words --------------------------------------------------------- */
-
-void tni_memory_print(const struct tn_sched *sched, uint32_t memory, char *text,
-                      size_t size_bytes)
-{
-    enum { SHOWN = 4 };
-    const struct tni_memory *its = &sched->plan.memories.all[memory];
-    const tn_memory named = tni_memory_named(sched, memory);
-    size_t used = (size_t)snprintf(text, size_bytes, "; %s %u has %llu of %llu bytes in use",
-                                   named.resource, named.slot, (unsigned long long)its->used,
-                                   (unsigned long long)its->capacity);
-    uint32_t shown = 0;
-    for (const struct tn_data *data = sched->data;
-         data != NULL && shown < SHOWN && used < size_bytes; data = data->next) {
-        const struct tni_copy *its_copy = &data->its->copies[memory];
-        if (its_copy->state == TNI_COPY_NONE)
-            continue;
-        used += (size_t)snprintf(text + used, size_bytes - used, "%s '%.32s' %llu%s",
-                                 shown == 0 ? ":" : ",", data->name,
-                                 (unsigned long long)data->options.bytes,
-                                 its_copy->pins > 0 ? " in use by a task" : "");
-        shown++;
-    }
-}
 
 /* ---- making ------------------------------------------------------------------------------ */
 
@@ -73,7 +37,7 @@ static int check_options(const struct tn_sched *sched, const tn_data_options *o)
 static int fail_room(const struct tn_sched *sched, const struct tn_data *data, uint32_t memory)
 {
     char has[TNI_FAILURE_BYTES];
-    tni_memory_print(sched, memory, has, sizeof has);
+    tni_memory_print(sched, memory, NULL, has, sizeof has);
     return tni_fail(TN_ERR_NO_MEMORY, "there is no room for the %llu bytes of '%.64s'%s",
                     (unsigned long long)data->options.bytes, data->name, has);
 }

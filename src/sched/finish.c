@@ -104,11 +104,26 @@ static bool updates_data(const struct tni_task *task)
     return false;
 }
 
+/* Fail, and say who has what. Under the lock. */
+static int fail_memory(struct tn_sched *sched, const struct tni_task *task,
+                       const struct tni_running *running, const struct tni_device_room *room,
+                       const char *why)
+{
+    char use[TNI_REQUEST_TEXT_BYTES], has[TNI_FAILURE_BYTES], rest[TNI_FAILURE_BYTES];
+    uint32_t memory = tni_memory_of(sched, running);
+    tni_request_print_use(&sched->plan.pools,
+                          &task->kind->signature->variants[task->variant].request, use,
+                          sizeof use);
+    tni_memory_print(sched, memory, running, has, sizeof has);
+    tni_device_room_print(sched, memory, room, rest, sizeof rest);
+    return tni_fail(TN_ERR_NO_MEMORY, "its memory ran out%s; in use: %s%s%s", why, use, has,
+                    rest);
+}
+
 /* Find as what the task runs again whose memory ran out. Under the lock. @return 0, an error */
 static int run_elsewhere(struct tn_sched *sched, struct tni_task *task,
-                         const struct tni_running *running)
+                         const struct tni_running *running, const struct tni_device_room *room)
 {
-    char use[TNI_REQUEST_TEXT_BYTES], memory[TNI_FAILURE_BYTES] = "";
     const struct tn_kind *kind = task->kind;
     /* Memory may run out while data is brought, before the function is called. */
     bool has_run = task->accesses == NULL || running->has_run;
@@ -117,13 +132,8 @@ static int run_elsewhere(struct tn_sched *sched, struct tni_task *task,
         writes_inputs ? NULL : tni_kind_again(&sched->plan, task->kind, task->variant);
     const char *why = writes_inputs ? ", and it does not run again, since it writes its inputs"
                                     : ", also when it ran alone";
-    tni_request_print_use(&sched->plan.pools, &kind->signature->variants[task->variant].request,
-                          use, sizeof use);
-    if (again == NULL && task->accesses != NULL && running->memory != TNI_HOST)
-        tni_memory_print(sched, running->memory, memory, sizeof memory);
     if (again == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "its memory ran out%s; in use: %s%s", why, use,
-                        memory);
+        return fail_memory(sched, task, running, room, why);
     task->kind = again;
     task->attempt--; /* this run does not count */
     return 0;
@@ -135,10 +145,13 @@ bool tni_finish_again(struct tn_sched *sched, struct tni_task *task,
     if (*status != TN_TASK_OOM &&
         (*status != TN_TASK_RETRY || task->attempt >= task->kind->attempts))
         return false;
-    tni_sched_lock(sched);
     bool is_again = *status == TN_TASK_RETRY;
+    struct tni_device_room room = {0};
+    if (!is_again)
+        room = tni_device_room_read(sched, tni_memory_of(sched, running));
+    tni_sched_lock(sched);
     if (!is_again) {
-        *status = run_elsewhere(sched, task, running);
+        *status = run_elsewhere(sched, task, running, &room);
         is_again = *status == 0;
     }
     task->is_ended_early = false; /* that was said of the run that has ended */
@@ -217,10 +230,4 @@ struct tni_running *tni_running_create(const struct tn_sched *sched)
     if (running != NULL)
         running->slots = (struct tni_slot_ref *)(running + 1);
     return running;
-}
-
-struct tni_slot_ref tni_running_place(const struct tni_running *running)
-{
-    const struct tni_variant *variant = &running->signature->variants[running->variant];
-    return variant->slot_count > 0 ? running->slots[0] : TNI_NO_SLOT;
 }

@@ -462,12 +462,25 @@ TN_TEST_WITHIN(tasks_run_alone_where_a_device_has_no_memory, 200)
     end();
 }
 
+/* The number behind a text in the sentence of the last error, after the name of a device. */
+static uint64_t number_behind(const char *text)
+{
+    const char *at = strstr(tn_error_detail(), "bytes of cuda:");
+    at = at != NULL ? strstr(at, text) : NULL;
+    TN_CHECK(at != NULL);
+    return strtoull(at + strlen(text), NULL, 10);
+}
+
 TN_TEST(a_task_that_never_fits_its_device_says_so_or_runs_elsewhere)
 {
-    enum { LARGE = (8 << 20) / 8 };
+    enum { LARGE = (8 << 20) / 8, OTHERS = (1 << 20) / 8 };
     gpu_need_fake();
     begin(&(struct fake_options){.device_count = 2, .memory_bytes = 4 << 20}, NULL);
     open_sched("GPU=64000000");
+    tn_tensor *home = make_home(OTHERS, 0), *others[2]; /* not of the scheduler */
+    for (int32_t i = 0; i < 2; i++)
+        TN_CHECK_OK(
+            tn_tensor_to(domain, home, (tn_device){TN_DEVICE_CUDA, i}, NULL, &others[i]));
     tn_data *its = make(0, LARGE, 1);
     tn_kind *either = kind_of(act, "CPU=0 GPU=1", "CPU=1");
     struct deed one = deed_of(its, TN_READ | TN_WRITE, 5), two = one;
@@ -478,9 +491,16 @@ TN_TEST(a_task_that_never_fits_its_device_says_so_or_runs_elsewhere)
     add(kind_of(act, "CPU=0 GPU=1", NULL), &two, NULL);
     assert_int_equal(run_all(), TN_ERR_NO_MEMORY);
     expect_detail("its memory ran out, also when it ran alone");
+    expect_detail(" has 0 of 64000000 bytes in use; of the 4194304 bytes of cuda:");
+    uint64_t not_free = 4194304 - number_behind(", ");
+    assert_true(not_free >= sizeof(int64_t) * OTHERS);
+    assert_int_equal(number_behind(" are free, and "), not_free);
     assert_int_equal(two.runs, 0);
     TN_CHECK_OK(tn_data_fetch(its, TN_NOW));
     expect_numbers(homes[0], 6);
+    tn_tensor_unref(others[0]);
+    tn_tensor_unref(others[1]);
+    tn_tensor_unref(home);
     end();
 }
 

@@ -401,7 +401,7 @@ TN_TEST(memory_that_runs_out_is_emptied_before_the_task_runs_alone)
     always.failures = 9;
     add(card, &always, NULL);
     assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
-    expect_detail("GPU 0 has 1000 of 3000 bytes in use: 'item' 1000 in use by a task");
+    expect_detail("GPU 0 has 1000 of 3000 bytes in use: 'item' 1000 (this task)");
     graph = open_graph(sched);
     struct deed update = updates(&items[0], 1);
     update.failures = 9;
@@ -409,6 +409,86 @@ TN_TEST(memory_that_runs_out_is_emptied_before_the_task_runs_alone)
     assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
     expect_detail("it does not run again, since it writes its inputs");
     assert_int_equal(update.runs, 1);
+    close_all();
+}
+
+/* A kind whose tasks are not run again without memory, so that they are not alone. */
+static tn_kind *add_writer(const char *name, const char *request)
+{
+    tn_kind *kind;
+    const tn_variant variant = {.run = act, .request = request};
+    TN_CHECK_OK(tn_kind_create(sched,
+                               TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
+                                          .variant_count = 1, .flags = TN_KIND_WRITES_INPUTS),
+                               &kind));
+    return kind;
+}
+
+/* A task that writes data of so many bytes, which it makes. */
+static struct deed makes(uint32_t at, uint64_t bytes)
+{
+    item_bytes = bytes;
+    return writes(make_empty(at), 1);
+}
+
+TN_TEST(memory_that_runs_out_is_told_with_who_holds_what)
+{
+    open_with("CPU=4 GPU=((0,1))", "GPU=9000", 0);
+    most[0] = INT64_MAX; /* copy() counts BYTES for each */
+    struct tnt_signal go = tnt_signal_open();
+    struct deed idle[] = {makes(0, 400), makes(1, 600), makes(2, 1000)};
+    struct deed train = makes(3, 3000), hungry = makes(4, 2000);
+    train.gate = &go;
+    hungry.failures = 1;
+    tn_kind *writer = add_writer("writer", "CPU=0 GPU=1");
+    for (uint32_t i = 0; i < 3; i++)
+        add(writer, &idle[i], NULL);
+    TN_CHECK_OK(wait_for_all());
+    add(add_writer("train", "CPU=0 GPU=1"), &train, NULL);
+    while (train.runs == 0)
+        tni_os_yield();
+    uint64_t task = add(writer, &hungry, NULL);
+    while (tn_task_get_status(graph, task, NULL) == TN_ERR_TIMED_OUT)
+        tni_os_yield();
+    tnt_signal(&go);
+    assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
+    expect_detail("task 4 (writer): its memory ran out, and it does not run again");
+    expect_detail("; GPU 0 has 7000 of 9000 bytes in use: 'item' 3000 (task 3, train), "
+                  "'item' 2000 (this task), 'item' 1000, 2 others 1000");
+    close_all();
+    tnt_signal_close(&go);
+}
+
+TN_TEST(the_memory_of_the_host_is_told_as_that_of_a_card)
+{
+    open_with("CPU=4", "HOST=3000", 0);
+    struct deed own = reads(make(0, 1)), hungry;
+    hungry = makes(1, 2000);
+    hungry.failures = 9;
+    tn_kind *kind = add_kind(sched, act, "CPU=1");
+    add(kind, &own, NULL);
+    TN_CHECK_OK(wait_for_all());
+    add(kind, &hungry, NULL);
+    assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
+    expect_detail("; the host has 2000 of 3000 bytes in use, and 1000 of the program: 'item' "
+                  "2000 (this task), 'item' 1000 (the program's)");
+    close_all();
+}
+
+/* A task that names no data, on a card with a memory. */
+static int lack_memory(const tn_task_call *call) { return (void)call, TN_TASK_OOM; }
+
+TN_TEST(a_task_without_data_is_told_who_holds_the_memory_of_its_card)
+{
+    open_with("CPU=4 GPU=((0,1),(2,3))", "GPU=3000", 0);
+    struct deed deed = writes(make_empty(0), 1);
+    uint64_t first = add(add_kind(sched, act, "CPU=0 GPU=2"), &deed, NULL);
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(deed.memory.slot, 0);
+    const tn_task task = {.kind = add_kind(sched, lack_memory, "CPU=0 GPU=2")};
+    add_task(graph, task, &first, 1);
+    assert_int_equal(wait_for_all(), TN_ERR_NO_MEMORY);
+    expect_detail("; GPU 0 has 1000 of 3000 bytes in use: 'item' 1000");
     close_all();
 }
 
