@@ -70,12 +70,15 @@ struct tni_job {
     bool is_done, is_detached;   /* is_detached: no bytes of the message are in shared memory */
     int32_t status, pid;
     uint32_t worker, attempt;
-    void *context;      /* of tni_pool_give() */
-    tn_message message; /* owned */
-    char *detail;       /* owned; NULL: none */
-    tn_process_status death;
-    uint32_t death_worker,
-        death_count; /* the last worker that died with it, and how many did */
+    void *context;                /* of tni_pool_give() */
+    tn_message message;           /* owned */
+    char *detail;                 /* owned; NULL: none */
+    tn_process_status last_death; /* its pid is 0: no worker died with the job */
+    uint32_t death_count;
+    struct tni_death {
+        uint32_t worker;
+        int32_t pid;
+    } * deaths; /* owned; [death_count]: the workers that died with it, the last one last */
 };
 
 struct tni_jobs {

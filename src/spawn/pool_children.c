@@ -4,6 +4,7 @@
  * invariants are in pool.c.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "spawn/pool.h"
@@ -105,9 +106,12 @@ static void note_death(struct tn_pool *pool, uint32_t index, const tn_process_st
     struct tni_job *job = id != 0 ? tni_jobs_find(&pool->table, id) : NULL;
     if (job == NULL || job->is_done)
         return;
-    job->death = *end;
-    job->death_worker = index;
-    job->death_count++;
+    job->last_death = *end;
+    struct tni_death *more = realloc(job->deaths, (job->death_count + 1) * sizeof *more);
+    if (more == NULL)
+        return; /* the error does not name it */
+    job->deaths = more;
+    more[job->death_count++] = (struct tni_death){index, end->pid};
 }
 
 /* Collect one worker if it has ended. */

@@ -108,6 +108,7 @@ void tni_jobs_drop(struct tni_jobs *jobs, struct tni_job *job)
     jobs->count--;
     tn_message_fini(&job->message);
     free(job->detail);
+    free(job->deaths);
     *job = (struct tni_job){.same = jobs->free};
     jobs->free = job;
 }
@@ -132,6 +133,7 @@ static void free_all(struct tni_job *job)
         same = job->same;
         tn_message_fini(&job->message);
         free(job->detail);
+        free(job->deaths);
         free(job);
     }
 }

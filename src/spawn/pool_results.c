@@ -7,36 +7,57 @@
 
 #include "spawn/pool.h"
 
-static bool has_ended(const struct tni_job *job) { return job->death_count != 0; }
+static bool has_ended(const struct tni_job *job) { return job->last_death.pid != 0; }
+
+/* Write the workers that died with a job, but for the last: "worker 0, process 11; ". */
+static void print_earlier(const struct tni_job *job, char *text, size_t size_bytes)
+{
+    enum { SHOWN = 4 };
+    uint32_t count = job->death_count > 0 ? job->death_count - 1 : 0;
+    uint32_t first = count > SHOWN ? count - SHOWN : 0;
+    size_t used = first == 0 ? 0 : (size_t)snprintf(text, size_bytes, "%u others; ", first);
+    text[used] = '\0';
+    for (uint32_t i = first; i < count && used < size_bytes; i++)
+        used += (size_t)snprintf(text + used, size_bytes - used, "worker %u, process %d; ",
+                                 job->deaths[i].worker, job->deaths[i].pid);
+}
+
+static uint32_t last_worker(const struct tni_job *job)
+{
+    return job->deaths[job->death_count - 1].worker;
+}
 
 static char *format_exhausted(const struct tni_job *job)
 {
-    char text[256], how[160], end[112];
-    tni_child_describe_end(&job->death, end, sizeof end);
+    char text[400], earlier[160], how[160], end[112];
+    tni_child_describe_end(&job->last_death, end, sizeof end);
     if (!has_ended(job))
         snprintf(how, sizeof how, "the last had not begun it");
+    else if (job->death_count == 0)
+        snprintf(how, sizeof how, "process %d %s", job->last_death.pid, end);
     else
-        snprintf(how, sizeof how, "the last, worker %u, process %d, %s", job->death_worker,
-                 job->death.pid, end);
+        snprintf(how, sizeof how, "worker %u, process %d, %s", last_worker(job),
+                 job->last_death.pid, end);
+    print_earlier(job, earlier, sizeof earlier);
     snprintf(text, sizeof text,
-             "job %" PRIu64 " was started %u times, and each worker ended: %s", job->id,
-             job->attempt, how);
+             "job %" PRIu64 " was started %u times, and each worker ended: %s%s", job->id,
+             job->attempt, earlier, how);
     return strdup(text);
 }
 
 /*
- * Complete the result of a job that was started too often: say which worker had the job last,
- * and how that worker ended. The queue delivered the job again only after the worker had ended,
- * so the worker can be collected now.
+ * Complete the result of a job that was started too often: say which workers had the job, and
+ * how the last of them ended. The queue delivered the job again only after the worker had
+ * ended, so the worker can be collected now.
  */
 static void name_exhausted(struct tn_pool *pool, struct tni_job *job)
 {
     tni_pool_collect_workers(pool);
     job->detail = format_exhausted(job);
-    if (has_ended(job)) {
-        job->pid = job->death.pid;
-        job->worker = job->death_worker;
-    }
+    if (has_ended(job))
+        job->pid = job->last_death.pid;
+    if (job->death_count > 0)
+        job->worker = last_worker(job);
 }
 
 static bool split(const tn_message *m, struct tni_pool_result_head *ret_head)

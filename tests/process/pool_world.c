@@ -137,6 +137,9 @@ int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, voi
         if ((int32_t)job->attempt <= order.number)
             raise(SIGKILL);
         return fill_room((int32_t)job->attempt, job, result);
+    case KILL_TOLD:
+        say_pid(domain);
+        return raise(SIGKILL);
     case EXIT:
         _exit(order.number);
     case EXIT_SAYING:

@@ -18,6 +18,7 @@ enum pool_deed_kind {
     FAIL, /* returns the number */
     FAIL_SAYING,
     KILL_ITSELF, /* while the attempt is at most the number */
+    KILL_TOLD,   /* pushes its pid to the queue "pids", then kills itself */
     EXIT,
     EXIT_SAYING,
     SLEEP,        /* pushes its pid to the queue "pids", then sleeps */

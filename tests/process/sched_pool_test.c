@@ -258,12 +258,19 @@ TN_TEST(a_task_that_kills_its_workers_fails_and_names_them)
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     open_sched("CPU=2");
     tn_kind *kind = kind_of(&w, NULL);
-    struct deed deadly = {.order = {KILL_ITSELF, 1000}}, after = {.order = {ADD_ONE, 1}},
+    struct deed deadly = {.order = {KILL_TOLD}}, after = {.order = {ADD_ONE, 1}},
                 other = {.order = {ADD_ONE, 1}};
     uint64_t cause, first = add(kind, &deadly, UINT64_MAX), second = add(kind, &after, first);
     assert_int_equal(wait_for_all(), TN_ERR_CHILD_FAILED);
-    pool_expect_detail(tn_error_detail(), "task 0 (deed)");
-    pool_expect_detail(tn_error_detail(), "was started 3 times, and each worker ended");
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s", tn_error_detail());
+    pool_expect_detail(sentence, "task 0 (deed)");
+    pool_expect_detail(sentence, "was started 3 times, and each worker ended: worker");
+    char named[64];
+    for (uint32_t i = 0; i < 3; i++) {
+        snprintf(named, sizeof named, "process %d%c", pool_pop_pid(&w), i < 2 ? ';' : ',');
+        pool_expect_detail(sentence, named);
+    }
     assert_int_equal(tn_task_get_status(graph, second, &cause), TN_ERR_CHILD_FAILED);
     assert_int_equal(cause, first);
     assert_int_equal(after.fills, 0);
