@@ -20,6 +20,7 @@ from dask import optimization
 
 from . import _calls, _cpython, _dask_calls, _dask_requests, _resources, _schedulers
 from . import multiprocessing as tenon_processes
+from .multiprocessing._pool_engine import processes
 from .multiprocessing.pool import WorkerDied
 
 SMALL = 4096  # bytes: less is copied, not shared
@@ -89,12 +90,11 @@ class Workers(_dask_calls.Handover):
         except WorkerDied as error:
             if error.task is None:
                 raise
-            last = f", the last of them process {error.pids[-1]}" if error.pids else ""
-            raise WorkerDied(f"the task {key!r} has ended its workers{last}", str(key), error.pids) from None
+            known = f": {processes(error.pids)}" if error.pids else ""
+            raise WorkerDied(f"the task {key!r} has ended its workers{known}", str(key), error.pids) from None
         if has_run_out:
             raise _calls.RanOut(results)
         return results
-
 
     def _ask(self, function, *args):
         """Have a worker call a function."""

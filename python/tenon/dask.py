@@ -130,7 +130,8 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
     their arguments. What else they have is pickled.
 
     The workers are kept for later calls, and end with this process. If a worker dies, another runs its tasks; a task
-    that has ended three workers fails with tenon.multiprocessing.pool.WorkerDied, which names the task.
+    that has ended three workers fails with tenon.multiprocessing.pool.WorkerDied, which names the task and these
+    workers.
 
     Parameters
     ----------

@@ -291,9 +291,18 @@ def test_forked_child_of_a_worker_ends_when_it_leaves_its_task():
     assert code == 3 and pid == other  # the worker goes on
 
 
-def test_task_that_ends_its_workers_is_named():
-    with pytest.raises(WorkerDied, match="deadly.*process [0-9]+"):
-        get({"deadly": (os._exit, 3)}, "deadly")
+def note_and_leave(path):
+    with open(path, "a") as file:
+        print(os.getpid(), file=file)
+    os._exit(3)
+
+
+def test_task_that_ends_its_workers_is_named_with_them(tmp_path):
+    with pytest.raises(WorkerDied) as raised:
+        get({"deadly": (note_and_leave, str(tmp_path / "pids"))}, "deadly")
+    first, second, third = map(int, (tmp_path / "pids").read_text().split())
+    assert raised.value.pids == (first, second, third) and raised.value.task == "deadly"
+    assert str(raised.value) == f"the task 'deadly' has ended its workers: processes {first}, {second} and {third}"
     assert get({"x": 1, "y": (inc, "x")}, "y") == 2
 
 

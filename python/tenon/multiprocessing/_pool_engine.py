@@ -44,6 +44,12 @@ class WorkerDied(RuntimeError):
         return type(self), (self.args[0], self.task, self.pids)
 
 
+def processes(pids):
+    """Name processes, as in "processes 11, 12 and 13"."""
+    *first, last = map(str, pids)
+    return f"processes {', '.join(first)} and {last}" if first else f"process {last}"
+
+
 def _name_of(func, args):
     if func in (mapstar, starmapstar):
         func = args[0][0]
@@ -350,7 +356,7 @@ class Engine:
 
     @staticmethod
     def _death_of(name, pids):
-        known = f", the last of them process {pids[-1]}" if pids else ""
+        known = f": {processes(pids)}" if pids else ""
         return WorkerDied(f"a task, {name}(), ended {ATTEMPTS} workers{known}", name, pids)
 
     # -- the end
