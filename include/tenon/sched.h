@@ -199,8 +199,11 @@ TN_API TN_NODISCARD int tn_sched_get_info(tn_sched *sched, tn_sched_info *ret_in
 /**
  * Write what the tasks did that have ended, as JSON that https://ui.perfetto.dev and the trace
  * viewer of Chrome open: a lane for each slot and each CPU, an arrow from each input to the
- * task that waited for it, and a counter for each resource. Times are those of tn_task_event.
- * The trace grows with each task, by some 100 bytes, until the scheduler is closed.
+ * task that waited for it, and a counter for each resource. Two more counters of each memory
+ * that had data are the bytes that the copies of data take there, as in tn_memory_info.used,
+ * and the bytes that were copied to it until then. Times are those of tn_task_event. The trace
+ * grows with each task, by some 100 bytes, and with each change of a memory, by 32, until the
+ * scheduler is closed.
  *
  * @param fd  a descriptor to write to; it stays open
  * @return 0, or

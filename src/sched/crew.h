@@ -152,6 +152,23 @@ static inline bool tni_sched_is_traced(const struct tn_sched *sched)
 /** The time of the scheduler's clock. */
 uint64_t tni_sched_now_ns(const struct tn_sched *sched);
 
+/* ---- trace.c ----------------------------------------------------------------------------- */
+
+/** @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM */
+int tni_trace_create(struct tni_trace **ret_trace);
+/** NULL is accepted. @param is_own  whether this process made it */
+void tni_trace_free(struct tni_trace *trace, bool is_own);
+/** Give a number to a graph. */
+uint32_t tni_trace_graph(struct tni_trace *trace);
+/** Note the inputs and the names of tasks that were added; the first has the number `first`. */
+void tni_trace_add(struct tni_trace *trace, uint32_t graph, uint32_t first,
+                   const tn_task_list *list);
+/** Note a task that has ended. */
+void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
+                    const struct tni_running *running, int status, uint64_t ended_ns);
+/** Note what memories have now, where that has changed. Under the lock. pre: sched->trace */
+void tni_trace_memories(struct tn_sched *sched);
+
 /* ---- info.c ------------------------------------------------------------------------------ */
 
 /** Under the lock. @param ret  all zero */
@@ -160,17 +177,24 @@ void tni_sched_fill_info(const struct tn_sched *sched, tn_sched_info *ret);
 void tni_sched_show(struct tn_sched *sched);
 /* What the domain shows is that of the last change, also when all threads sleep or hang. */
 static inline void tni_sched_lock(struct tn_sched *sched) { tni_os_mutex_lock(&sched->lock); }
-static inline void tni_sched_unlock(struct tn_sched *sched)
+/* Before others may change it: what the domain shows, and what the trace has. Under the lock.
+ */
+static inline void tni_sched_report(struct tn_sched *sched)
 {
     if (TNI_UNLIKELY(sched->shown != NULL))
         tni_sched_show(sched);
+    if (TNI_UNLIKELY(sched->trace != NULL))
+        tni_trace_memories(sched);
+}
+static inline void tni_sched_unlock(struct tn_sched *sched)
+{
+    tni_sched_report(sched);
     tni_os_mutex_unlock(&sched->lock);
 }
 /** Wait for a condition. Under the lock, which is released meanwhile. */
 static inline void tni_sched_wait(struct tn_sched *sched, tni_os_cond *cond, uint64_t until_ns)
 {
-    if (TNI_UNLIKELY(sched->shown != NULL))
-        tni_sched_show(sched);
+    tni_sched_report(sched);
     tni_os_cond_wait(cond, &sched->lock, until_ns);
 }
 
@@ -364,21 +388,6 @@ int tni_tensors_copy(struct tn_sched *sched, struct tni_tensors *tensors,
                      const struct tni_copy *its);
 /** Free a copy. Not under the lock. */
 void tni_tensors_drop(struct tni_tensors *tensors, uint32_t memory);
-
-/* ---- trace.c ----------------------------------------------------------------------------- */
-
-/** @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM */
-int tni_trace_create(struct tni_trace **ret_trace);
-/** NULL is accepted. @param is_own  whether this process made it */
-void tni_trace_free(struct tni_trace *trace, bool is_own);
-/** Give a number to a graph. */
-uint32_t tni_trace_graph(struct tni_trace *trace);
-/** Note the inputs and the names of tasks that were added; the first has the number `first`. */
-void tni_trace_add(struct tni_trace *trace, uint32_t graph, uint32_t first,
-                   const tn_task_list *list);
-/** Note a task that has ended. */
-void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
-                    const struct tni_running *running, int status, uint64_t ended_ns);
 
 /* ---- sleep.c ----------------------------------------------------------------------------- */
 

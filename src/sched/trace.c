@@ -31,6 +31,7 @@ static void free_lists(struct tni_trace *trace)
     free(trace->slots.items);
     free(trace->edges.items);
     free(trace->names.items);
+    free(trace->bytes.items);
 }
 
 void tni_trace_free(struct tni_trace *trace, bool is_own)
@@ -142,6 +143,44 @@ void tni_trace_note(struct tni_trace *trace, const struct tni_task *task,
     tni_os_mutex_unlock(&trace->lock);
 }
 
+/* ---- bytes of memories ------------------------------------------------------------------- */
+
+/* Of one time, a memory has what it had last. */
+static bool note_bytes(struct tni_trace *trace, struct tni_trace_bytes now)
+{
+    size_t *count = &trace->last[now.memory].count;
+    struct tni_trace_bytes *noted = trace->bytes.items;
+    if (*count > 0 && noted[*count - 1].ns == now.ns) {
+        noted[*count - 1] = now;
+        return true;
+    }
+    noted = tni_trace_push(&trace->bytes, sizeof *noted);
+    if (noted == NULL)
+        return false;
+    *noted = now;
+    *count = trace->bytes.count;
+    return true;
+}
+
+void tni_trace_memories(struct tn_sched *sched)
+{
+    struct tni_trace *trace = sched->trace;
+    const struct tni_memories *memories = &sched->plan.memories;
+    for (uint32_t m = 0; m < memories->count; m++) {
+        const struct tni_memory *its = &memories->all[m];
+        uint64_t held = its->used + its->kept, moved = its->arrivals_bytes;
+        if (held == trace->last[m].held && moved == trace->last[m].moved)
+            continue; /* only the lock of the scheduler is needed to look at these two */
+        tni_os_mutex_lock(&trace->lock);
+        if (!note_bytes(trace,
+                        (struct tni_trace_bytes){tni_sched_now_ns(sched), held, moved, m}))
+            trace->lacks_memory = true;
+        trace->last[m].held = held;
+        trace->last[m].moved = moved;
+        tni_os_mutex_unlock(&trace->lock);
+    }
+}
+
 /* ---- writing ----------------------------------------------------------------------------- */
 
 static bool copy_list(struct tni_trace_list *to, const struct tni_trace_list *from,
@@ -165,6 +204,7 @@ static int copy_trace(struct tni_trace *to, struct tni_trace *from)
     is_copied &= copy_list(&to->slots, &from->slots, sizeof(struct tni_slot_ref));
     is_copied &= copy_list(&to->edges, &from->edges, sizeof(struct tni_trace_edge));
     is_copied &= copy_list(&to->names, &from->names, sizeof(struct tni_trace_name));
+    is_copied &= copy_list(&to->bytes, &from->bytes, sizeof(struct tni_trace_bytes));
     bool lacks_memory = from->lacks_memory;
     tni_os_mutex_unlock(&from->lock);
     if (lacks_memory)
@@ -184,7 +224,7 @@ int tn_sched_write_trace(tn_sched *sched, int fd)
     struct tni_trace copy = {0};
     status = copy_trace(&copy, sched->trace);
     if (status == 0)
-        status = tni_trace_write(&copy, &sched->plan.pools, fd);
+        status = tni_trace_write(&copy, &sched->plan, fd);
     free_lists(&copy);
     return status;
 }

@@ -22,6 +22,13 @@ struct tni_trace_task {
     uint32_t slot_count, lane_count;
 };
 
+/* What a memory had from a time on, until its next one. */
+struct tni_trace_bytes {
+    uint64_t ns;
+    uint64_t held, moved; /* bytes: of the copies there; and copied to it, until then */
+    uint32_t memory;
+};
+
 /* An array that grows. */
 struct tni_trace_list {
     void *items;
@@ -33,6 +40,11 @@ struct tni_trace {
     struct tni_trace_list tasks; /* of tni_trace_task */
     struct tni_trace_list slots; /* of tni_slot_ref: those of one task side by side */
     struct tni_trace_list edges, names;
+    struct tni_trace_list bytes; /* of tni_trace_bytes, by time */
+    struct {
+        uint64_t held, moved;
+        size_t count; /* of `bytes` after its last one; 0: there is none */
+    } last[TNI_MEMORIES];
     uint32_t graph_count;
     bool lacks_memory; /* something was not noted */
 };
@@ -65,6 +77,6 @@ static inline void *tni_trace_push(struct tni_trace_list *list, size_t item_byte
  * @param trace  a copy, whose tasks are put into another order
  * @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM, TN_ERR_CLOSED
  */
-int tni_trace_write(const struct tni_trace *trace, const struct tni_pools *pools, int fd);
+int tni_trace_write(const struct tni_trace *trace, const struct tni_plan *plan, int fd);
 
 #endif

@@ -5,7 +5,8 @@
  * Each resource is a process of the viewer. Its threads are lanes: one for each slot that was
  * in use, and one for each CPU. A task is drawn in each lane that it had, and an arrow leads
  * from each input to the task. A task without a slot that requests less than one CPU has a lane
- * of THREADS. For each resource, a counter shows how much of it was in use.
+ * of THREADS. For each resource, a counter shows how much of it was in use. The memories are
+ * one more process, which has only counters.
  *
  * The begins and the ends of all tasks are gone through in the order of time, to give lanes to
  * the tasks and to count what is in use. So lanes are as few as possible, and no two tasks
@@ -46,6 +47,7 @@ struct moment {
 struct writer {
     const struct tni_trace *trace;
     const struct tni_pools *pools;
+    const struct tni_memories *memories;
     struct tni_trace_task *tasks; /* of the trace, by graph and number */
     size_t task_count;
     struct tni_trace_list families, lanes;
@@ -352,6 +354,40 @@ static void put_counters(struct writer *w)
     }
 }
 
+/* ---- bytes ------------------------------------------------------------------------------- */
+
+static void put_bytes(struct writer *w, const struct tni_trace_bytes *its, const char *what,
+                      uint64_t bytes)
+{
+    const struct tni_memory *memory = &w->memories->all[its->memory];
+    begin_event(w, "C", w->pools->count);
+    put_time(w, "ts", its->ns);
+    if (memory->pool == NULL)
+        put(w, ",\"name\":\"%s", its->memory == TNI_HOST ? "host" : "disk");
+    else
+        put(w, ",\"name\":\"%s %" PRIu32, memory->pool->name,
+            memory->pool->slots[memory->first].id);
+    put(w, ": bytes %s\",\"args\":{\"bytes\":%" PRIu64 "}}", what, bytes);
+}
+
+/* Two counters for each memory that had any data. */
+static void put_memories(struct writer *w)
+{
+    const struct tni_trace_bytes *bytes = w->trace->bytes.items;
+    uint64_t held[TNI_MEMORIES] = {0}, moved[TNI_MEMORIES] = {0};
+    if (w->trace->bytes.count == 0)
+        return;
+    begin_event(w, "M", w->pools->count);
+    put(w, ",\"name\":\"process_name\",\"args\":{\"name\":\"memory\"}}");
+    for (size_t i = 0; i < w->trace->bytes.count; i++) {
+        const struct tni_trace_bytes *its = &bytes[i];
+        if (its->held != held[its->memory])
+            put_bytes(w, its, "held", held[its->memory] = its->held);
+        if (its->moved != moved[its->memory])
+            put_bytes(w, its, "moved here", moved[its->memory] = its->moved);
+    }
+}
+
 /* ---- order ------------------------------------------------------------------------------- */
 
 static int compare_keys(uint32_t graph, uint32_t number, uint32_t other_graph,
@@ -448,17 +484,19 @@ static void put_all(struct writer *w)
             put_edge(w, i, from, to);
     }
     put_counters(w);
+    put_memories(w);
     put(w, "\n]}\n");
     flush_out(w);
 }
 
-int tni_trace_write(const struct tni_trace *trace, const struct tni_pools *pools, int fd)
+int tni_trace_write(const struct tni_trace *trace, const struct tni_plan *plan, int fd)
 {
     struct writer *w = calloc(1, sizeof *w);
     if (w == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory to write a trace");
     w->trace = trace;
-    w->pools = pools;
+    w->pools = &plan->pools;
+    w->memories = &plan->memories;
     w->fd = fd;
     w->tasks = trace->tasks.items;
     w->task_count = trace->tasks.count;

@@ -125,6 +125,8 @@ int tni_virtual_run(struct tn_sched *sched, const struct tn_graph *graph)
         int status = begin_tasks(sched);
         if (status != 0)
             return status;
+        if (sched->trace != NULL)
+            tni_trace_memories(sched);
         uint64_t retry_ns = tni_plan_retry_ns(&sched->plan);
         if (sched->event_count == 0 && retry_ns == TNI_FOREVER)
             return tni_fail(TN_ERR_CORRUPT, "no task runs and none can begin");
@@ -132,6 +134,8 @@ int tni_virtual_run(struct tn_sched *sched, const struct tn_graph *graph)
             sched->virtual_ns = TNI_MAX(sched->virtual_ns, retry_ns);
         else
             end_task(sched);
+        if (sched->trace != NULL)
+            tni_trace_memories(sched);
     }
     return 0;
 }

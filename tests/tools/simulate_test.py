@@ -168,6 +168,17 @@ class Figures(Case):
         # The second task finds the result on its card; it comes to the CPU in 2 s.
         self.assertEqual(took, {None: 2 * 10**9, "GPU=5000": 4 * 10**9})
 
+    def test_a_trace_counts_the_bytes_of_memories(self):
+        tasks = [{"kind": "gpu", "bytes": 1000}, {"kind": "cpu", "inputs": [0]}]
+        content = graph([{"name": "gpu", "request": "CPU=0 GPU=1", "run_s": 1}, {"name": "cpu", "run_s": 1}], tasks)
+        machine = {"resources": "CPU=1 GPU=((0,1))", "links": "HOST=500", "memories": "GPU=5000"}
+        self.tenon(self.write(content), self.write(machine, "machine.json"), "--trace", self.path("trace.json"))
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        counters = [(e["name"], e["ts"], e["args"]["bytes"]) for e in events if "bytes" in e.get("args", ())]
+        self.assertEqual(counters, [("GPU 0: bytes held", 0, 1000), ("host: bytes held", 1e6, 1000),
+                                    ("host: bytes moved here", 3e6, 1000)])
+
     def test_a_result_that_no_task_reads_any_more_leaves_a_full_memory(self):
         tasks = [{"kind": "gpu", "bytes": 1000, "inputs": [i - 1] if i else []} for i in range(10)]
         path = self.write(graph([{"name": "gpu", "request": "CPU=0 GPU=1", "run_s": 1}], tasks))

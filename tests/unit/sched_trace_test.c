@@ -166,6 +166,108 @@ TN_TEST(tasks_that_take_no_time_share_a_lane)
     tn_sched_close(sched);
 }
 
+/* ---- bytes ------------------------------------------------------------------------------- */
+
+static int copy_nothing(void *context, const tn_memory *from, const tn_memory *to)
+{
+    return (void)context, (void)from, (void)to, 0;
+}
+
+static void drop_nothing(void *context, const tn_memory *memory)
+{
+    (void)context;
+    (void)memory;
+}
+
+static tn_sched *open_traced_card(const char *memories, uint32_t flags)
+{
+    tn_sched *sched;
+    TN_CHECK_OK(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=1 GPU=((4,5))",
+                                           .memories = memories, .links = "HOST=1000000000",
+                                           .flags = TN_SCHED_TRACE | flags),
+                                &sched));
+    return sched;
+}
+
+static tn_data *make_data(tn_sched *sched, uint64_t bytes)
+{
+    tn_data *data;
+    TN_CHECK_OK(
+        tn_data_create(sched,
+                       TN_OPTIONS(tn_data_options, .bytes = bytes, .flags = TN_DATA_ON_HOST,
+                                  .copy = copy_nothing, .drop = drop_nothing),
+                       &data));
+    return data;
+}
+
+static void add_access(tn_graph *graph, tn_task task, tn_data *data, uint32_t mode)
+{
+    const tn_access access = {.data = data, .mode = mode};
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                        .access_ends = (uint64_t[]){1}, .accesses = &access),
+                             NULL));
+}
+
+static void expect_counter(const char *text, const char *microseconds, const char *name,
+                           uint64_t bytes)
+{
+    char part[160];
+    snprintf(part, sizeof part, "\"ts\":%s,\"name\":\"%s\",\"args\":{\"bytes\":%llu}}",
+             microseconds, name, (unsigned long long)bytes);
+    if (count_of(text, part) != 1)
+        fail_msg("%u times: %s in %s", count_of(text, part), part, text);
+}
+
+TN_TEST(a_trace_in_virtual_time_counts_the_bytes_of_each_memory)
+{
+    tn_sched *sched = open_traced_card("GPU=3000", TN_SCHED_VIRTUAL);
+    tn_graph *graph = open_graph(sched);
+    tn_kind *kind = add_kind(sched, do_nothing, "CPU=0 GPU=2");
+    const tn_task task = {.kind = kind, .run_ns = 10000};
+    tn_data *one = make_data(sched, 1000), *other = make_data(sched, 2500);
+    add_access(graph, task, one, TN_READ | TN_WRITE);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    add_access(graph, task, other, TN_READ); /* the first one leaves for it */
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    char *text = text_of(sched);
+    expect_counter(text, "0.000", "host: bytes held", 3500);
+    expect_counter(text, "0.000", "GPU 4: bytes held", 1000);
+    expect_counter(text, "1.000", "GPU 4: bytes moved here", 1000);
+    expect_counter(text, "11.000", "GPU 4: bytes held", 2500);
+    expect_counter(text, "14.500", "host: bytes moved here", 1000);
+    expect_counter(text, "14.500", "GPU 4: bytes moved here", 3500);
+    assert_int_equal(count_of(text, "\"bytes\":"), 6);
+    assert_int_equal(count_of(text, "\"args\":{\"name\":\"memory\"}"), 1);
+    free(text);
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_trace_counts_the_bytes_that_are_held_and_moved)
+{
+    tn_sched *sched = open_traced_card("GPU=3000", 0);
+    tn_graph *graph = open_graph(sched);
+    tn_data *data = make_data(sched, 1000);
+    const tn_task task = {.kind = add_kind(sched, do_nothing, "CPU=0 GPU=2")};
+    add_access(graph, task, data, TN_READ | TN_WRITE);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
+    TN_CHECK_OK(tn_data_fetch(data, tnt_deadline(10000)));
+    tn_data_close(data);
+    char *text = text_of(sched);
+    static const char *const counters[] = {"host: bytes held", "GPU 4: bytes held",
+                                           "GPU 4: bytes moved here", "host: bytes moved here"};
+    for (size_t i = 0; i < TNI_COUNT(counters); i++) {
+        char part[80];
+        snprintf(part, sizeof part, "\"%s\",\"args\":{\"bytes\":1000}}", counters[i]);
+        assert_int_equal(count_of(text, part), 1);
+        part[strlen(part) - strlen("1000}}")] = '\0';
+        assert_int_equal(count_of(text, part), i < 2 ? 2 : 1); /* held: and then 0 */
+    }
+    assert_int_equal(count_of(text, "\"bytes\":0}}"), 2);
+    free(text);
+    tn_sched_close(sched);
+}
+
 TN_TEST(names_that_are_no_utf8_are_replaced)
 {
     tn_sched *sched = open_traced("CPU=1", 0);
