@@ -106,7 +106,7 @@ static void audit(tn_inspector *inspector, tn_domain *domain)
     int outside = must(tn_inspect_audit(inspector, false, print_finding, NULL, NULL));
     int inside =
         must(tn_domain_audit(domain, false, print_finding, NULL, &unchecked)); /* of a member */
-    printf("%d and %d discrepancies, %u blocks were in use\n", outside, inside, unchecked);
+    printf("%d and %d discrepancies, %u blocks were not checked\n", outside, inside, unchecked);
 }
 /* end */
 

@@ -337,7 +337,8 @@ typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
  *                       the domain for its duration, and takes a seat
  * @param each           called for each discrepancy; may be NULL
  * @param ret_unchecked  how many blocks could not be checked because other processes used them
- *                       all the time. Such blocks are not discrepancies. Without `repair` the
+ *                       all the time, or because tenond did not say whether it has their
+ *                       descriptors. Such blocks are not discrepancies. Without `repair` the
  *                       number may be higher than that of tn_domain_audit(), because members do
  *                       not wait for an inspector. May be NULL; untouched on failure
  * @return how many discrepancies were found; or the result of `each` that stopped the audit; or

@@ -12,7 +12,7 @@ struct tni_audit {
     tn_audit_fn *each;        /* may be NULL */
     void *context;
     int found;
-    uint32_t unchecked;      /* blocks that changed all the time */
+    uint32_t unchecked; /* blocks that changed all the time, or of which tenond told nothing */
     uint64_t named_until_ns; /* the time limit for counting blocks by name */
     int stop;                /* the result of `each` that ended the audit; 0: go on */
     uint32_t stayed;         /* how many subjects stayed wrong */

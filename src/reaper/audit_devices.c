@@ -291,23 +291,32 @@ static bool is_missed(const struct tni_segment *s, tni_block block, struct depos
     return status == 0 && reply.status == TN_ERR_NOT_FOUND;
 }
 
-/* Whether the tenond that manages the domain is said to have a descriptor, and has none. */
+/* Whether the tenond that manages the domain is said to have the descriptor of a block. */
+static bool is_deposited(const struct tni_segment *s, tni_block block)
+{
+    struct tni_backing b;
+    uint64_t manager = atomic_load(&s->header->manager);
+    return read_object(s, block, &b) && manager != 0 && atomic_load(&b.depositary) == manager;
+}
+
+/* Whether it is said to have the descriptor, and has none. */
 static bool is_deposit_lost(const struct tni_audit *a, const void *subject)
 {
     const struct deposit *deposit = subject;
     const struct tni_segment *s = a->segment;
-    struct tni_backing b;
     uint64_t manager = atomic_load(&s->header->manager);
-    return read_object(s, deposit->block, &b) && manager != 0 &&
-           atomic_load(&b.depositary) == manager &&
-           is_missed(s, deposit->block, deposit->all) &&
+    return is_deposited(s, deposit->block) && is_missed(s, deposit->block, deposit->all) &&
            atomic_load(&s->header->manager) == manager;
 }
 
 static void check_deposit(struct tni_audit *a, tni_block block, struct deposits *all)
 {
     struct deposit deposit = {.block = block, .all = all};
-    if (!is_deposit_lost(a, &deposit) || !tni_audit_stays_wrong(a, is_deposit_lost, &deposit))
+    bool is_lost =
+        is_deposit_lost(a, &deposit) && tni_audit_stays_wrong(a, is_deposit_lost, &deposit);
+    if (all->is_over)
+        a->unchecked += is_deposited(a->segment, block);
+    if (!is_lost)
         return;
     tni_audit_report(a, false,
                      "block %08x: tenond has lost the descriptor of its memory on a device, "

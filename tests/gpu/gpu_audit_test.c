@@ -287,12 +287,16 @@ TN_TEST(a_descriptor_that_tenond_has_lost_is_named)
 TN_TEST(a_tenond_that_does_not_answer_is_no_discrepancy)
 {
     struct findings f = {0};
+    uint32_t unchecked;
     struct place place = begin();
     uint64_t manager = atomic_load(&s->header->manager);
     int32_t pid = atomic_load(&tni_seat_at(s, tni_who_seat(manager))->pid);
     atomic_store(&place.backing->depositary, manager); /* so that the audit asks */
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    assert_int_equal(tn_domain_audit(domain, false, note, &f, NULL), 0);
+    assert_int_equal(tn_domain_audit(domain, false, note, &f, &unchecked), 0);
+    assert_int_equal(unchecked, 1);
     assert_int_equal(kill(pid, SIGCONT), 0);
+    TN_CHECK_OK(tn_domain_audit(domain, false, NULL, NULL, &unchecked));
+    assert_int_equal(unchecked, 0);
     end();
 }

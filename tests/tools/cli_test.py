@@ -621,6 +621,18 @@ class Repair(Case):
         self.assertIn(everything.returncode, (0, 1)) # other domains of this user may be in any state
         self.assertNotIn("files:", everything.stdout)
 
+    def test_a_tenond_that_does_not_answer_is_waited_for_and_that_is_said(self):
+        self.hold()
+        manager = self.json("stat", self.name)["manager_pid"]
+        os.kill(manager, signal.SIGSTOP)
+        try:
+            done = subprocess.run([TENON, "doctor", self.name], env=self.environment, text=True, capture_output=True,
+                                  timeout=TIMEOUT_S, check=False)
+        finally:
+            os.kill(manager, signal.SIGCONT)
+        self.assertEqual((done.returncode, done.stdout), (0, f"{self.name}: 0 discrepancies\n"))
+        self.assertRegex(done.stderr, "^tenon: the search for the domain takes long; a tenond that does not answer .*\n$")
+
     def test_doctor_says_why_there_is_no_device(self):
         self.hold()
         self.environment["TENON_CUDA_LIBRARY"] = "/no/driver.so"

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,19 @@ class Doctor(Case):
         self.assertTrue(re.search(f"(?m)^{self.name}: 3 discrepancies$", text), text)
         subprocess.run([*command, slab], env=self.environment, text=True, capture_output=True, timeout=TIMEOUT_S, check=True)
         self.assertEqual(self.tenon("doctor", self.name), f"{self.name}: 0 discrepancies\n")
+
+    def test_doctor_counts_what_a_tenond_that_does_not_answer_has(self):
+        manager = self.json("stat", self.name)["manager_pid"]
+        os.kill(manager, signal.SIGSTOP)
+        try:
+            text, report = self.tenon("doctor", self.name), self.json("doctor", self.name)[0]
+        finally:
+            os.kill(manager, signal.SIGCONT)
+        self.assertRegex(text, f"^{self.name}: 0 discrepancies; [1-9][0-9]* blocks? (was|were) not checked: in use all the "
+                               "time, or tenond does not answer\n$")
+        self.assertEqual(report["findings"], [])
+        self.assertGreater(report["unchecked"], 0)
+        self.assertEqual(self.json("doctor", self.name)[0]["unchecked"], 0)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 /* cmd: options, errors, lists of domains and JSON for all verbs. */
 #include "cmd.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include "text.h"
 
@@ -94,9 +97,30 @@ int cmd_no_memory(const char *verb)
     return CMD_TROUBLE;
 }
 
+/* tenond is asked first, and has 5 s to answer, for example if it is stopped. */
+static void tell_of_wait(int signal)
+{
+    static const char text[] =
+        "tenon: the search for the domain takes long; a tenond that does "
+        "not answer is waited for 5 s\n";
+    (void)signal;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+int cmd_inspect(const char *name, tn_inspector **ret_inspector)
+{
+    const struct sigaction action = {.sa_handler = tell_of_wait, .sa_flags = SA_RESTART};
+    const struct itimerval after = {.it_value.tv_sec = 1}, never = {0};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &after, NULL);
+    int status = tn_inspector_open(name, ret_inspector);
+    setitimer(ITIMER_REAL, &never, NULL);
+    return status;
+}
+
 int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector)
 {
-    int status = tn_inspector_open(name, ret_inspector);
+    int status = cmd_inspect(name, ret_inspector);
     return status == 0 ? CMD_FINE : cmd_fail(verb, name, status);
 }
 

@@ -56,7 +56,9 @@ int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
 int cmd_fail(const char *verb, const char *subject, int status);
 /** Print to standard error that private memory ran out. @return CMD_TROUBLE */
 int cmd_no_memory(const char *verb);
-/** Open a domain by name or id, or print why that failed. @return an exit code */
+/** Open a domain by name or id; if that takes long, standard error says why. */
+int cmd_inspect(const char *name, tn_inspector **ret_inspector);
+/** The same, and print why it failed. @return an exit code */
 int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector);
 
 enum { CMD_ID_BYTES = 33 };

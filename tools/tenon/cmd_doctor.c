@@ -32,7 +32,7 @@ struct findings {
     bool is_files;     /* files that no domain and no process has */
     json_t *list;      /* NULL: print text */
     int found, repaired;
-    uint32_t unchecked; /* blocks that other processes used all the time */
+    uint32_t unchecked; /* blocks that other processes used, or of which tenond told nothing */
 };
 
 static int hear(const char *sentence, bool repaired, void *context)
@@ -65,8 +65,8 @@ static void report(const struct findings *findings, json_t *ret_list)
         if (findings->repaired > 0)
             printf(", %d repaired", findings->repaired);
         if (findings->unchecked > 0)
-            printf("; %u blocks were in use all the time and were not checked",
-                   findings->unchecked);
+            printf("; %u %s not checked: in use all the time, or tenond does not answer",
+                   findings->unchecked, findings->unchecked == 1 ? "block was" : "blocks were");
         printf("\n");
         return;
     }
@@ -106,7 +106,7 @@ static int examine(const struct arguments *arguments, const char *name, const ch
 {
     struct findings findings = {.label = label};
     tn_inspector *inspector;
-    int status = tn_inspector_open(name, &inspector);
+    int status = cmd_inspect(name, &inspector);
 
     /* A domain may end after it was listed. That is no error, unless the user named it. */
     if (status == TN_ERR_NOT_FOUND && arguments->common.domain == NULL)

@@ -107,7 +107,7 @@ static int list_devices(const tn_domain_entry *info, struct devices *devices)
     if (info->other_layout != 0)
         return 0;
     cmd_hex_id(info, id);
-    int status = tn_inspector_open(id, &inspector);
+    int status = cmd_inspect(id, &inspector);
     if (status != 0)
         return status == TN_ERR_NOT_FOUND ? 0 : status;
     status = devices_list(inspector, devices);
