@@ -36,6 +36,7 @@ INSIDE = [
     ("tests/fuzz/fuzz_view.c", "tensor/build.h", "the target is the decoder of untrusted views"),
     ("tests/abi/wire_test.c", "spawn/pool.h", "the test compares the messages of pools with a table"),
     ("tests/fakecuda", "device/cuda_api.h", "the fake of the driver has the driver's interface"),
+    ("tests/fakecuda", "device/hip_api.h", "and the fake in its other dress that of HIP"),
     ("tests/gpu/facts", "device/cuda_api.h", "the questions are put to the driver itself"),
     ("tests/faults/state.c", "api/inspect.h", "the comparison of states reads the segment itself"),
     ("tests/fuzz/fuzz_domain.c", "api/inspect.h", "the target inspects a forged segment"),

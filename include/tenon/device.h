@@ -14,7 +14,9 @@ TN_BEGIN_DECLS
  * process, and another process may count otherwise; the UUID names the card everywhere. The
  * driver is loaded at the first call that needs it, and no program needs it to start: without a
  * driver, or without a card, there are no devices of that type, and everything else works. The
- * environment variable TENON_CUDA_LIBRARY names another file than libcuda.so.1.
+ * environment variable TENON_CUDA_LIBRARY names another file than libcuda.so.1, and
+ * TENON_HIP_LIBRARY another one than libamdhip64.so, that of ROCm 6 or 7. Where a process sees
+ * devices of both types, those of CUDA come first.
  *
  * A forked child of a process that has used a driver cannot use it: its calls fail with
  * TN_ERR_FORKED.
@@ -42,7 +44,8 @@ typedef struct tn_device_info {
     size_t struct_size; /* sizeof(tn_device_info), set by the caller */
     tn_device device;
     uint32_t flags;         /* TN_DEVICE_SHARES, ... */
-    int32_t driver_version; /* as the driver states it: 13000 is CUDA 13.0; 0: the CPU */
+    int32_t driver_version; /* as the driver states it: 13000 is CUDA 13.0, and
+                               70100000 is ROCm 7.1; 0: the CPU */
     uint64_t memory_bytes;  /* of the whole device */
     uint8_t uuid[16];       /* zeros: the CPU */
     char uuid_text[48];     /* "GPU-" or "MIG-" and the UUID in lower case; "": the CPU */

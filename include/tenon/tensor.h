@@ -342,7 +342,8 @@ TN_API TN_NODISCARD int tn_tensor_to(tn_domain *domain, const tn_tensor *tensor,
                                      tn_device device, void *stream, tn_tensor **ret_tensor);
 
 /**
- * Register the memory of a tensor's storage with the driver of CUDA, for this process: copies
+ * Register the memory of a tensor's storage with the driver of CUDA, or with that of ROCm if
+ * this process sees no device of CUDA. The registration is of this process: copies
  * between it and devices then go at full speed, without a copy in between. It stays registered
  * until tn_tensor_unpin(), or until the process gives back the last tensor over the storage,
  * and that waits for the devices. If the process received the storage several times, each of

@@ -68,10 +68,11 @@ struct tni_backing_part {
     uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* unmapped, but with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
-    struct tni_opened *opened; /* allocations of other processes: opened.c */
-    int32_t opened_pid;        /* whose list it is */
-    uint64_t used_devices;     /* of CUDA, a bit each, that this process uses for the domain */
-    _Atomic bool has_pinned;   /* this process has registered memory of the domain */
+    struct tni_opened *opened;   /* allocations of other processes: opened.c */
+    int32_t opened_pid;          /* whose list it is */
+    uint64_t used_devices[2];    /* of CUDA and of ROCm, a bit each, that this process uses for
+                                    the domain */
+    _Atomic bool has_pinned;     /* this process has registered memory of the domain */
     _Atomic uint64_t slabs_seen; /* header->slabs_ended when this process last unmapped slabs */
 };
 TNI_PART(backing, TNI_PART_BACKING)

@@ -26,11 +26,16 @@
 
 /* ---- the device -------------------------------------------------------------------------- */
 
+static uint64_t *used_of(struct tn_domain *d, int32_t type)
+{
+    return &tni_backing_part(d)->used_devices[type == TN_DEVICE_ROCM];
+}
+
 /* I8 */
 int tni_device_object_use(struct tn_domain *d, tn_device device)
 {
     const struct tni_memory_kind *kind = tni_memory_kind(device.type);
-    uint64_t *used = &tni_backing_part(d)->used_devices;
+    uint64_t *used = used_of(d, device.type);
     if (device.id >= 64)
         return tni_fail(TN_ERR_UNSUPPORTED, "device %s:%d: only the first 64 are supported",
                         kind->name, device.id);
@@ -44,11 +49,13 @@ int tni_device_object_use(struct tn_domain *d, tn_device device)
 
 void tni_device_objects_end(struct tn_domain *d)
 {
-    const struct tni_memory_kind *kind = tni_memory_kind(TN_DEVICE_CUDA);
-    uint64_t used = tni_backing_part(d)->used_devices;
-    for (; used != 0; used &= used - 1)
-        kind->unuse(kind, (int32_t)tni_low_bit(used));
-    tni_backing_part(d)->used_devices = 0;
+    static const int32_t types[] = {TN_DEVICE_CUDA, TN_DEVICE_ROCM};
+    for (size_t i = 0; i < TNI_COUNT(types); i++) {
+        const struct tni_memory_kind *kind = tni_memory_kind(types[i]);
+        uint64_t *used = used_of(d, types[i]);
+        for (; *used != 0; *used &= *used - 1)
+            kind->unuse(kind, (int32_t)tni_low_bit(*used));
+    }
 }
 
 int tni_device_object_measure(struct tn_domain *d, struct tni_backing_about *about)

@@ -22,10 +22,11 @@ int tni_backing_check_record(const struct tni_segment *s, tni_block block,
     if (strategy == TN_STRATEGY_DEFAULT)
         return tni_fail(TN_ERR_NOT_FOUND, "block %08x has no object", block.id);
     if ((!is_file && !is_on_device && strategy != TN_STRATEGY_FILE_DESCRIPTOR) ||
-        b->device_type != (is_on_device ? TN_DEVICE_CUDA : 0) ||
-        memchr(b->path, 0, sizeof b->path) == NULL || is_file != (b->path[0] != 0) ||
-        b->data_bytes > b->object_bytes || (is_ipc && !is_inside(b)) ||
-        (is_file && !tni_files_is_ours(s, b->path)))
+        is_on_device !=
+            (b->device_type == TN_DEVICE_CUDA || b->device_type == TN_DEVICE_ROCM) ||
+        (!is_on_device && b->device_type != 0) || memchr(b->path, 0, sizeof b->path) == NULL ||
+        is_file != (b->path[0] != 0) || b->data_bytes > b->object_bytes ||
+        (is_ipc && !is_inside(b)) || (is_file && !tni_files_is_ours(s, b->path)))
         return tni_fail(
             TN_ERR_CORRUPT,
             "the record of the memory object of block %08x (strategy %u) is damaged", block.id,

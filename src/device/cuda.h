@@ -27,6 +27,35 @@ enum tni_cuda_group {
     TNI_CUDA_GROUPS
 };
 
+struct tni_cuda;
+
+/*
+ * In what the drivers differ that this source is for: one table for each. A function that a
+ * table does not have is NULL.
+ */
+struct tni_cuda_differences {
+    const char *product;  /* as its versions are told */
+    int32_t major, minor; /* what one of each counts for in a version */
+    int32_t oldest;       /* version that is used */
+    const char *variable; /* of the environment, which names another library */
+    const char *libraries[4];
+    const char *visible;     /* the variable of the environment that hides devices */
+    const char *why_private; /* why memory of one process only is copied */
+    uint32_t without;        /* groups that there are no functions for, or that are not used */
+    /** The function, or an adapter, for a name of CUDA. NULL: the library lacks it. */
+    void *(*find)(void *library, const char *name);
+    /** How the library calls what CUDA calls `name`. NULL: it is not used. */
+    const char *(*symbol)(const char *name);
+    /** A function that adapters need, and that the library lacks. */
+    const char *(*lacks)(void);
+    /** The driver keeps the last error of a thread: forget it. */
+    void (*forget_error)(void);
+    /** Learn how memory is imported. pre: as for an import: tni_cuda_map() */
+    int (*prepare_import)(struct tni_cuda *cuda, int32_t id);
+    bool takes_turns;     /* calls for memory that processes share race in the driver */
+    bool forgets_imports; /* of an imported handle it tells neither the device nor the size */
+};
+
 /* A device of the driver, as this process uses it. */
 struct tni_cuda_device {
     CUdevice number;
@@ -43,7 +72,9 @@ struct tni_cuda {
     CUresult (*get_whole_uuid)(CUuuid *, CUdevice); /* of the card, of which it may be a part */
     /* 0: no process has tried to load it. A forked child finds its parent's pid. */
     _Atomic int32_t pid;
-    tni_os_mutex lock; /* of all that follows; no thread has it while it calls the program */
+    const struct tni_cuda_differences *differences;
+    tni_os_mutex turns; /* of calls for memory that processes share, if they take turns */
+    tni_os_mutex lock;  /* of all that follows; no thread has it while it calls the program */
     bool is_loaded;
     _Atomic int failure; /* not 0: the status with which each call fails */
     char why[256];
@@ -67,13 +98,15 @@ int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *fun
 /** Whether a context that reports this has lost all its work: the device does none of it now.
  */
 bool tni_cuda_is_lost(CUresult result);
+/** How the driver's library calls a function of CUDA's driver. */
+const char *tni_cuda_symbol(const struct tni_cuda *cuda, const char *function);
 /** Fail with TN_ERR_UNSUPPORTED unless the driver has a group; `what` it is for. */
 int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const char *what);
 
 /* ---- cuda_load.c ------------------------------------------------------------------------- */
 
-/** The functions of libcuda.so.1, filled in by tni_cuda_load(). */
-extern struct tni_cuda tni_cuda_driver;
+/** The functions of libcuda.so.1, and in hip.c those of libamdhip64.so: tni_cuda_load(). */
+extern struct tni_cuda tni_cuda_driver, tni_hip_driver;
 
 /**
  * Find the functions of the driver and start it. pre: the lock
@@ -109,6 +142,14 @@ int tni_cuda_make(const struct tni_memory_kind *kind, struct tni_device_memory *
 int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
 void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
 int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
+
+/* For tni_cuda_differences.prepare_import(): pre: the device is entered, the turn is taken. */
+/** Make as little memory as can be. @param m  its device is set */
+int tni_cuda_make_smallest(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd);
+/** Map what a handle is of. @param m  its device, bytes and is_read_only are set */
+int tni_cuda_map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
+                        CUmemGenericAllocationHandle handle, bool is_imported);
+void tni_cuda_unmap_memory(struct tni_cuda *cuda, const struct tni_device_memory *m);
 
 /* ---- cuda_ipc.c -------------------------------------------------------------------------- */
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_error: what the driver's errors mean, and what a driver lacks. */
 #include "device/cuda.h"
+#include "device/hip_api.h"
 
 static int status_of(CUresult result)
 {
     switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
+    case HIP_ERROR_RUNTIME_MEMORY:
         return TN_ERR_NO_MEMORY;
     case CUDA_ERROR_NOT_SUPPORTED:
     case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
@@ -13,6 +15,13 @@ static int status_of(CUresult result)
     default:
         return TN_ERR_DEVICE;
     }
+}
+
+const char *tni_cuda_symbol(const struct tni_cuda *cuda, const char *function)
+{
+    const char *symbol =
+        cuda->differences->symbol != NULL ? cuda->differences->symbol(function) : NULL;
+    return symbol != NULL ? symbol : function;
 }
 
 int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *function)
@@ -24,8 +33,8 @@ int tni_cuda_check(const struct tni_cuda *cuda, CUresult result, const char *fun
         name = "an unknown error";
     if (cuda->cuGetErrorString(result, &text) != 0 || text == NULL)
         text = "no text";
-    return tni_fail(status_of(result), "%s() failed with %s (%d): %s%s", function, name, result,
-                    text,
+    return tni_fail(status_of(result), "%s() failed with %s (%d): %s%s",
+                    tni_cuda_symbol(cuda, function), name, result, text,
                     tni_cuda_is_lost(result)
                         ? "; this process has to be started anew to use the device again"
                         : "");
@@ -54,8 +63,10 @@ bool tni_cuda_is_lost(CUresult result)
 
 int tni_cuda_need(const struct tni_cuda *cuda, enum tni_cuda_group group, const char *what)
 {
+    const struct tni_cuda_differences *differences = cuda->differences;
     if ((cuda->missing >> group & 1) == 0)
         return 0;
-    return tni_fail(TN_ERR_UNSUPPORTED, "the driver, of CUDA %d.%d, is too old for %s",
-                    cuda->version / 1000, cuda->version % 1000 / 10, what);
+    return tni_fail(TN_ERR_UNSUPPORTED, "the driver, of %s %d.%d, is too old for %s",
+                    differences->product, cuda->version / differences->major,
+                    cuda->version % differences->major / differences->minor, what);
 }

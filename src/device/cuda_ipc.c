@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "device/hip_api.h"
 
 /* ---- what memory is ---------------------------------------------------------------------- */
 
@@ -84,7 +85,7 @@ static void choose(const struct tni_cuda *cuda, const struct answer *a,
     else if (a->handle_types != 0)
         leave_to_copy(f, "its allocator mapped it in pieces");
     else
-        leave_to_copy(f, "its allocator made it for one process only");
+        leave_to_copy(f, cuda->differences->why_private);
 }
 
 /* Find the whole allocation. pre: the context is current */
@@ -172,6 +173,7 @@ static int fail_open(const struct tni_cuda *cuda, CUresult result, int32_t id)
                         id);
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_HANDLE:
+    case HIP_ERROR_INVALID_DEVICE_POINTER:
         return tni_fail(TN_ERR_NOT_FOUND,
                         "the driver does not know the memory any more: it was freed, or the "
                         "process that made it has ended");

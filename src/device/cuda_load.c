@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_load: finds the functions of the driver at run time, and starts it.
+ * cuda_load: finds the functions of a driver at run time, and starts it.
  *
  * The driver hands out a function by name and version (cuGetProcAddress); an old one only by
  * the name that its library exports. tenon asks for the version whose parameters it knows,
@@ -12,7 +12,19 @@
 
 #include "device/cuda.h"
 
-struct tni_cuda tni_cuda_driver = {.lock = {PTHREAD_MUTEX_INITIALIZER}};
+static const struct tni_cuda_differences cuda_differences = {
+    .product = "CUDA",
+    .major = 1000,
+    .minor = 10,
+    .variable = "TENON_CUDA_LIBRARY",
+    .libraries = {"libcuda.so.1"},
+    .visible = "CUDA_VISIBLE_DEVICES",
+    .why_private = "its allocator made it for one process only",
+};
+
+struct tni_cuda tni_cuda_driver = {.differences = &cuda_differences,
+                                   .turns = {PTHREAD_MUTEX_INITIALIZER},
+                                   .lock = {PTHREAD_MUTEX_INITIALIZER}};
 
 struct function {
     uint8_t group;
@@ -38,31 +50,62 @@ static void *find(void *library, tni_cuGetProcAddress_v2 *get, const struct func
                : NULL;
 }
 
-/* @return the name of the first function that the driver must have and has not; else NULL */
-static const char *find_all(struct tni_cuda *cuda, void *library)
+static tni_cuGetProcAddress_v2 *find_finder(void *library)
 {
     tni_cuGetProcAddress_v2 *get;
-    void *symbol = tni_os_library_symbol(library, "cuGetProcAddress_v2"), *found;
-    const char *lacks = NULL;
+    void *symbol = tni_os_library_symbol(library, "cuGetProcAddress_v2");
     memcpy(&get, &symbol, sizeof get); /* C has no conversion from void * to a function */
     if (get != NULL && find(library, get, &functions[0]) == NULL)
         get = NULL; /* it does not work: take what the library exports */
+    return get;
+}
+
+/* Put the function into its place, or note that its group is missing. @return whether it is */
+static bool put(struct tni_cuda *cuda, const struct function *f, void *found)
+{
+    memcpy((char *)cuda + f->offset, &found, sizeof found);
+    if (found == NULL)
+        cuda->missing |= 1u << f->group;
+    return found != NULL;
+}
+
+static bool is_needed(const struct function *f)
+{
+    return f->group == TNI_CUDA_core || f->group == TNI_CUDA_uuid;
+}
+
+/* @return the name of the first function that the driver must have and has not; else NULL */
+static const char *find_all(struct tni_cuda *cuda, void *library)
+{
+    tni_cuGetProcAddress_v2 *get = find_finder(library);
+    const char *lacks = NULL;
     void *whole_uuid = find(library, get, old_uuid);
     memcpy(&cuda->get_whole_uuid, &whole_uuid, sizeof whole_uuid);
-    cuda->missing = 0;
     for (size_t i = 0; i < TNI_COUNT(functions); i++) {
         const struct function *f = &functions[i];
-        found = find(library, get, f);
+        void *found = find(library, get, f);
         if (found == NULL && f->group == TNI_CUDA_uuid)
             found = whole_uuid;
-        memcpy((char *)cuda + f->offset, &found, sizeof found);
-        if (found != NULL)
-            continue;
-        cuda->missing |= 1u << f->group;
-        if (lacks == NULL && (f->group == TNI_CUDA_core || f->group == TNI_CUDA_uuid))
+        if (!put(cuda, f, found) && lacks == NULL && is_needed(f))
             lacks = f->symbol;
     }
     return lacks;
+}
+
+/* The same for a driver with functions of other names. */
+static const char *find_others(struct tni_cuda *cuda, void *library)
+{
+    const struct tni_cuda_differences *differences = cuda->differences;
+    const char *lacks = NULL;
+    cuda->missing = differences->without;
+    for (size_t i = 0; i < TNI_COUNT(functions); i++) {
+        const struct function *f = &functions[i];
+        const char *symbol = differences->symbol(f->name);
+        if (symbol != NULL && !put(cuda, f, differences->find(library, f->name)) &&
+            lacks == NULL && is_needed(f))
+            lacks = symbol;
+    }
+    return lacks != NULL ? lacks : differences->lacks();
 }
 
 /* What a failure to start means, for a person. */
@@ -72,7 +115,7 @@ static const char *explain(CUresult result)
     case CUDA_ERROR_STUB_LIBRARY:
         return "this is the toolkit's stub for linking, and not a driver";
     case CUDA_ERROR_NO_DEVICE:
-        return "the driver sees no device (is CUDA_VISIBLE_DEVICES set?)";
+        return "the driver sees no device";
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
         return "the library is of another version than the kernel's driver";
     default:
@@ -87,10 +130,25 @@ static bool is_passing(CUresult result)
            result == CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+static int fail_start(const struct tni_cuda *cuda, CUresult result, const char *path)
+{
+    const char *name = NULL;
+    bool has_name = cuda->cuGetErrorName(result, &name) == 0 && name != NULL;
+    int status = !is_passing(result)                  ? TN_ERR_UNSUPPORTED
+                 : result == CUDA_ERROR_OUT_OF_MEMORY ? TN_ERR_NO_MEMORY
+                                                      : TN_ERR_DEVICE;
+    if (cuda->differences->forget_error != NULL)
+        cuda->differences->forget_error();
+    if (result == CUDA_ERROR_NO_DEVICE)
+        return tni_fail(status, "%s: %s (is %s set?): %s (%d)", path, explain(result),
+                        cuda->differences->visible, has_name ? name : "error", result);
+    return tni_fail(status, "%s: %s: %s (%d)", path, explain(result), has_name ? name : "error",
+                    result);
+}
+
 static int start(struct tni_cuda *cuda, const char *path)
 {
     int count = 0;
-    const char *name = NULL;
     CUresult result = cuda->cuInit(0);
     if (result == 0)
         result = cuda->cuDriverGetVersion(&cuda->version);
@@ -98,14 +156,11 @@ static int start(struct tni_cuda *cuda, const char *path)
         result = cuda->cuDeviceGetCount(&count);
     if (result == 0 && count <= 0)
         result = CUDA_ERROR_NO_DEVICE;
-    if (result != 0) {
-        bool has_name = cuda->cuGetErrorName(result, &name) == 0 && name != NULL;
-        int status = !is_passing(result)                  ? TN_ERR_UNSUPPORTED
-                     : result == CUDA_ERROR_OUT_OF_MEMORY ? TN_ERR_NO_MEMORY
-                                                          : TN_ERR_DEVICE;
-        return tni_fail(status, "%s: %s: %s (%d)", path, explain(result),
-                        has_name ? name : "error", result);
-    }
+    if (result != 0)
+        return fail_start(cuda, result, path);
+    if (cuda->version < cuda->differences->oldest)
+        return tni_fail(TN_ERR_UNSUPPORTED, "%s: version %d of the driver is too old", path,
+                        cuda->version);
     struct tni_cuda_device *devices = calloc((size_t)count, sizeof *devices);
     if (devices == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %d devices", count);
@@ -120,16 +175,31 @@ static int start(struct tni_cuda *cuda, const char *path)
     return 0;
 }
 
+/* The library that the environment names, or the first that is there. */
+static int open_library(const struct tni_cuda_differences *differences, void **ret_library,
+                        const char **ret_path)
+{
+    *ret_path = tni_os_environment(differences->variable);
+    if (*ret_path != NULL && (*ret_path)[0] != '\0')
+        return tni_os_library_open(*ret_path, ret_library);
+    int status = TN_ERR_UNSUPPORTED;
+    for (size_t i = 0; status != 0 && differences->libraries[i] != NULL; i++) {
+        *ret_path = differences->libraries[i];
+        status = tni_os_library_open(*ret_path, ret_library);
+    }
+    return status;
+}
+
 int tni_cuda_load(struct tni_cuda *cuda)
 {
-    const char *path = tni_os_environment("TENON_CUDA_LIBRARY");
+    const char *path = NULL;
     void *library = NULL;
-    if (path == NULL || path[0] == '\0')
-        path = "libcuda.so.1";
-    int status = tni_os_library_open(path, &library);
+    int status = open_library(cuda->differences, &library, &path);
     if (status != 0)
         return status;
-    const char *lacks = find_all(cuda, library);
+    cuda->missing = 0;
+    const char *lacks =
+        cuda->differences->find != NULL ? find_others(cuda, library) : find_all(cuda, library);
     if (lacks != NULL)
         return tni_fail(TN_ERR_UNSUPPORTED, "%s: the driver has no function %s", path, lacks);
     return start(cuda, path);

@@ -11,12 +11,43 @@
 
 #include "device/cuda.h"
 
+/* Some drivers race in these calls if several threads make them. */
+static void take_turn(struct tni_cuda *cuda)
+{
+    if (cuda->differences->takes_turns)
+        tni_os_mutex_lock(&cuda->turns);
+}
+
+static void end_turn(struct tni_cuda *cuda)
+{
+    if (cuda->differences->takes_turns)
+        tni_os_mutex_unlock(&cuda->turns);
+}
+
 static CUmemAllocationProp properties(const struct tni_cuda *cuda, int32_t id)
 {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->devices[id].number}};
+}
+
+/* pre: the context is current */
+static int ask_granularity(struct tni_cuda *cuda, int32_t id, size_t *ret_bytes)
+{
+    CUmemAllocationProp wanted = properties(cuda, id);
+    size_t bytes = 0;
+    int status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
+    if (status == 0)
+        status = tni_cuda_check(cuda,
+                                cuda->cuMemGetAllocationGranularity(
+                                    &bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                                "cuMemGetAllocationGranularity");
+    if (status == 0 && (bytes == 0 || (bytes & (bytes - 1)) != 0))
+        status = tni_fail(TN_ERR_DEVICE, "the driver states a granularity of %zu bytes", bytes);
+    if (status == 0)
+        *ret_bytes = bytes;
+    return status;
 }
 
 int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes)
@@ -30,16 +61,8 @@ int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_
         status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
-    CUmemAllocationProp wanted = properties(cuda, id);
-    status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
-    if (status == 0)
-        status = tni_cuda_check(cuda,
-                                cuda->cuMemGetAllocationGranularity(
-                                    &bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                                "cuMemGetAllocationGranularity");
+    status = ask_granularity(cuda, id, &bytes);
     tni_cuda_leave(cuda, id, false);
-    if (status == 0 && (bytes == 0 || (bytes & (bytes - 1)) != 0))
-        status = tni_fail(TN_ERR_DEVICE, "the driver states a granularity of %zu bytes", bytes);
     if (status == 0) {
         atomic_store(&cuda->devices[id].granularity, bytes);
         *ret_bytes = bytes;
@@ -59,8 +82,8 @@ static int map_at(struct tni_cuda *cuda, const struct tni_device_memory *m, CUde
 }
 
 /* Reserve addresses for a memory, and map it there. */
-static int map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
-                      CUmemGenericAllocationHandle handle, bool is_imported)
+int tni_cuda_map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
+                        CUmemGenericAllocationHandle handle, bool is_imported)
 {
     CUdeviceptr at = 0;
     CUmemAccessDesc access = {.location = properties(cuda, m->device.id).location,
@@ -84,7 +107,7 @@ static int map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
     return status;
 }
 
-static void unmap(struct tni_cuda *cuda, const struct tni_device_memory *m)
+void tni_cuda_unmap_memory(struct tni_cuda *cuda, const struct tni_device_memory *m)
 {
     cuda->cuMemUnmap(m->address, m->bytes);
     cuda->cuMemAddressFree(m->address, m->bytes);
@@ -101,7 +124,7 @@ static int make(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd)
                                 "cuMemCreate");
     if (status != 0)
         return status;
-    status = map_handle(cuda, m, handle, false);
+    status = tni_cuda_map_handle(cuda, m, handle, false);
     if (status == 0) {
         status =
             tni_cuda_check(cuda,
@@ -109,10 +132,18 @@ static int make(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd)
                                ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                            "cuMemExportToShareableHandle");
         if (status != 0)
-            unmap(cuda, m);
+            tni_cuda_unmap_memory(cuda, m);
     }
     cuda->cuMemRelease(handle);
     return status;
+}
+
+int tni_cuda_make_smallest(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd)
+{
+    size_t bytes = 0;
+    int status = ask_granularity(cuda, m->device.id, &bytes);
+    m->bytes = bytes;
+    return status == 0 ? make(cuda, m, ret_fd) : status;
 }
 
 int tni_cuda_make(const struct tni_memory_kind *kind, struct tni_device_memory *m, int *ret_fd)
@@ -121,7 +152,9 @@ int tni_cuda_make(const struct tni_memory_kind *kind, struct tni_device_memory *
     int status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
+    take_turn(kind->driver);
     status = make(kind->driver, m, ret_fd);
+    end_turn(kind->driver);
     tni_cuda_leave(kind->driver, id, status == 0);
     return status;
 }
@@ -137,31 +170,59 @@ static int fail_descriptor(const struct tni_cuda *cuda, CUresult result,
     return tni_fail(TN_ERR_CORRUPT,
                     "a descriptor is not that of %llu bytes of device %d, or is of another "
                     "driver: %s() failed (%d)",
-                    (unsigned long long)m->bytes, m->device.id, function, result);
+                    (unsigned long long)m->bytes, m->device.id, tni_cuda_symbol(cuda, function),
+                    result);
+}
+
+/*
+ * Where the driver does not refuse a size, the descriptor tells it. One of a kind that has no
+ * size tells 0.
+ */
+static int check_size(const struct tni_device_memory *m, int fd)
+{
+    uint64_t bytes = 0;
+    if (tni_os_descriptor_end(fd, &bytes) != 0 || bytes == 0 || bytes >= m->bytes)
+        return 0;
+    return tni_fail(TN_ERR_CORRUPT, "a descriptor is of memory of %llu bytes, and not of %llu",
+                    (unsigned long long)bytes, (unsigned long long)m->bytes);
+}
+
+static int check_found(const struct tni_cuda *cuda, const struct tni_device_memory *m,
+                       CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp found = {0};
+    if (cuda->differences->forgets_imports)
+        return 0;
+    int status =
+        tni_cuda_check(cuda, cuda->cuMemGetAllocationPropertiesFromHandle(&found, handle),
+                       "cuMemGetAllocationPropertiesFromHandle");
+    if (status != 0 || (found.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                        found.location.id == cuda->devices[m->device.id].number))
+        return status;
+    return tni_fail(TN_ERR_CORRUPT,
+                    "a descriptor is that of memory of device %d, and not of device %d",
+                    found.location.id, m->device.id);
 }
 
 /* pre: the context is current */
 static int import(struct tni_cuda *cuda, struct tni_device_memory *m, int fd)
 {
+    const struct tni_cuda_differences *differences = cuda->differences;
     CUmemGenericAllocationHandle handle = 0;
-    CUmemAllocationProp found = {0};
     int status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
+    if (status == 0 && differences->forgets_imports)
+        status = check_size(m, fd);
+    if (status == 0 && differences->prepare_import != NULL)
+        status = differences->prepare_import(cuda, m->device.id);
     if (status != 0)
         return status;
     CUresult result = cuda->cuMemImportFromShareableHandle(
         &handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != 0)
         return fail_descriptor(cuda, result, m, "cuMemImportFromShareableHandle");
-    result = cuda->cuMemGetAllocationPropertiesFromHandle(&found, handle);
-    if (result == 0 && (found.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-                        found.location.id != cuda->devices[m->device.id].number))
-        status = tni_fail(TN_ERR_CORRUPT,
-                          "a descriptor is that of memory of device %d, and not of device %d",
-                          found.location.id, m->device.id);
-    else if (result != 0)
-        status = tni_cuda_check(cuda, result, "cuMemGetAllocationPropertiesFromHandle");
-    else
-        status = map_handle(cuda, m, handle, true);
+    status = check_found(cuda, m, handle);
+    if (status == 0)
+        status = tni_cuda_map_handle(cuda, m, handle, true);
     cuda->cuMemRelease(handle);
     return status;
 }
@@ -172,7 +233,9 @@ int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *m
     int status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
+    take_turn(kind->driver);
     status = import(kind->driver, m, fd);
+    end_turn(kind->driver);
     tni_cuda_leave(kind->driver, id, status == 0);
     return status;
 }
@@ -183,7 +246,9 @@ void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_
     int32_t id = m->device.id;
     if (tni_cuda_enter(kind, id) != 0)
         return; /* a forked child has only numbers of its parent */
-    unmap(cuda, m);
+    take_turn(cuda);
+    tni_cuda_unmap_memory(cuda, m);
+    end_turn(cuda);
     tni_cuda_leave(cuda, id, false);
     tni_cuda_release(cuda, id); /* what tni_cuda_make() or tni_cuda_map() kept */
 }

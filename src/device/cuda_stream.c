@@ -226,6 +226,8 @@ int tni_cuda_drain(const struct tni_memory_kind *kind)
     if (atomic_load(&cuda->pid) != tni_os_pid())
         return 0; /* nor has a forked child of a process that used it */
     int status = tni_cuda_begin(kind);
+    if (status == TN_ERR_UNSUPPORTED)
+        return 0; /* there is no driver that has any */
     for (int32_t id = 0; status == 0 && id < cuda->device_count; id++) {
         unsigned flags;
         int is_active = 0; /* a device of which this process has no context has no work */

@@ -68,12 +68,6 @@ static int host_wait(const struct tni_memory_kind *kind, int32_t id, void *strea
 
 /* ---- kinds without devices --------------------------------------------------------------- */
 
-static int count_rocm(const struct tni_memory_kind *kind)
-{
-    (void)kind;
-    return tni_fail(TN_ERR_UNSUPPORTED, "this version of tenon does not know ROCm");
-}
-
 static int count_none(const struct tni_memory_kind *kind)
 {
     (void)kind;
@@ -84,6 +78,38 @@ static int count_none(const struct tni_memory_kind *kind)
 
 /* ---- the kinds --------------------------------------------------------------------------- */
 
+/* clang-format off */
+#define OPERATIONS_OF_A_DRIVER                                                                 \
+    .count = tni_cuda_count,                                                                   \
+    .describe = tni_cuda_describe,                                                             \
+    .use = tni_cuda_use,                                                                       \
+    .unuse = tni_cuda_unuse,                                                                   \
+    .count_free = tni_cuda_count_free,                                                         \
+    .make = tni_cuda_make,                                                                     \
+    .map = tni_cuda_map,                                                                       \
+    .unmap = tni_cuda_unmap,                                                                   \
+    .granularity = tni_cuda_granularity,                                                       \
+    .classify = tni_cuda_classify,                                                             \
+    .export = tni_cuda_export,                                                                 \
+    .open = tni_cuda_open,                                                                     \
+    .close = tni_cuda_close,                                                                   \
+    .copy = tni_cuda_copy,                                                                     \
+    .fill = tni_cuda_fill,                                                                     \
+    .settle = tni_cuda_settle,                                                                 \
+    .drain = tni_cuda_drain,                                                                   \
+    .wait = tni_cuda_wait,                                                                     \
+    .pin = tni_cuda_pin,                                                                       \
+    .unpin = tni_cuda_unpin,                                                                   \
+    .check_stream = tni_cuda_check_stream,                                                     \
+    .check_words = tni_cuda_check_words,                                                       \
+    .open_words = tni_cuda_open_words,                                                         \
+    .close_words = tni_cuda_close_words,                                                       \
+    .words_at = tni_cuda_words_at,                                                             \
+    .signal = tni_cuda_signal,                                                                 \
+    .await = tni_cuda_await
+/* clang-format on */
+
+/* In the order in which devices are searched. */
 enum { KIND_HOST, KIND_CUDA, KIND_ROCM, KIND_NONE };
 static const struct tni_memory_kind kinds[] = {
     [KIND_HOST] = {.type = TN_DEVICE_CPU,
@@ -96,34 +122,11 @@ static const struct tni_memory_kind kinds[] = {
     [KIND_CUDA] = {.type = TN_DEVICE_CUDA,
                    .name = "cuda",
                    .driver = &tni_cuda_driver,
-                   .count = tni_cuda_count,
-                   .describe = tni_cuda_describe,
-                   .use = tni_cuda_use,
-                   .unuse = tni_cuda_unuse,
-                   .count_free = tni_cuda_count_free,
-                   .make = tni_cuda_make,
-                   .map = tni_cuda_map,
-                   .unmap = tni_cuda_unmap,
-                   .granularity = tni_cuda_granularity,
-                   .classify = tni_cuda_classify,
-                   .export = tni_cuda_export,
-                   .open = tni_cuda_open,
-                   .close = tni_cuda_close,
-                   .copy = tni_cuda_copy,
-                   .fill = tni_cuda_fill,
-                   .settle = tni_cuda_settle,
-                   .drain = tni_cuda_drain,
-                   .wait = tni_cuda_wait,
-                   .pin = tni_cuda_pin,
-                   .unpin = tni_cuda_unpin,
-                   .check_stream = tni_cuda_check_stream,
-                   .check_words = tni_cuda_check_words,
-                   .open_words = tni_cuda_open_words,
-                   .close_words = tni_cuda_close_words,
-                   .words_at = tni_cuda_words_at,
-                   .signal = tni_cuda_signal,
-                   .await = tni_cuda_await},
-    [KIND_ROCM] = {.type = TN_DEVICE_ROCM, .name = "rocm", .count = count_rocm},
+                   OPERATIONS_OF_A_DRIVER},
+    [KIND_ROCM] = {.type = TN_DEVICE_ROCM,
+                   .name = "rocm",
+                   .driver = &tni_hip_driver,
+                   OPERATIONS_OF_A_DRIVER},
     [KIND_NONE] = {.name = "none", .count = count_none},
 };
 
@@ -141,6 +144,18 @@ int tn_device_count(int32_t type)
 {
     const struct tni_memory_kind *kind = tni_memory_kind(type);
     return kind->count(kind);
+}
+
+int tni_device_kind_of_pins(const struct tni_memory_kind **ret_kind)
+{
+    int count = tn_device_count(TN_DEVICE_CUDA);
+    *ret_kind = tni_memory_kind(count < 0 ? TN_DEVICE_ROCM : TN_DEVICE_CUDA);
+    if (count != TN_ERR_UNSUPPORTED)
+        return count < 0 ? count : 0;
+    char why[256];
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    count = tn_device_count(TN_DEVICE_ROCM);
+    return count >= 0 ? 0 : count == TN_ERR_UNSUPPORTED ? tni_fail(count, "%s", why) : count;
 }
 
 int tni_device_check(tn_device device)
@@ -252,9 +267,8 @@ int tni_device_by_uuid(int32_t type, const uint8_t uuid[16], uint32_t flags,
     char text[TNI_UUID_TEXT_BYTES];
     tni_device_write_uuid(uuid, (flags & TN_DEVICE_IS_PART) != 0, text);
     return tni_fail(TN_ERR_NOT_FOUND,
-                    "this process does not see the device with the UUID %s (is "
-                    "CUDA_VISIBLE_DEVICES set?)",
-                    text);
+                    "this process does not see the device with the UUID %s (is %s set?)", text,
+                    tni_memory_kind(type)->driver->differences->visible);
 }
 
 /* Whether it is the text of a UUID, after its prefix. */
@@ -277,6 +291,10 @@ static int find_by_text(const char *text, tn_device *ret_device)
                         "01234567-89ab-cdef-0123-456789abcdef is",
                         text);
     int status = search(TN_DEVICE_CUDA, has_text, text, ret_device);
+    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_UNSUPPORTED) {
+        int other = search(TN_DEVICE_ROCM, has_text, text, ret_device);
+        status = other != TN_ERR_UNSUPPORTED ? other : status;
+    }
     return status != TN_ERR_NOT_FOUND
                ? status
                : tni_fail(TN_ERR_NOT_FOUND, "this process sees no device '%.60s'", text);

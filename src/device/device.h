@@ -182,6 +182,11 @@ void tni_device_write_uuid(const uint8_t uuid[16], bool is_part,
 /** The kind of a type. For an unknown type a kind whose operations fail or are NULL. */
 const struct tni_memory_kind *tni_memory_kind(int32_t type);
 
+/**
+ * The kind whose driver registers memory of the host: CUDA if it has devices, else ROCm.
+ * @return 0, or as tn_device_count() of CUDA
+ */
+int tni_device_kind_of_pins(const struct tni_memory_kind **ret_kind);
 /** Whether this process sees the device. TN_ERR_NOT_FOUND, or as tn_device_count(). */
 int tni_device_check(tn_device device);
 /**

@@ -269,7 +269,8 @@ int tni_order_sync(struct tn_domain *d, uint64_t token, uint64_t deadline_ns, bo
 
 static void close_words(struct tn_domain *d, struct tni_order_part *part, bool is_done)
 {
-    const struct tni_memory_kind *kind = tni_memory_kind(TN_DEVICE_CUDA);
+    const struct tni_memory_kind *kind =
+        tni_memory_kind(TN_DEVICE_CUDA); /* no other has words */
     for (uint32_t i = 0; i < part->line_count; i++) {
         if (is_done)
             tni_timeline_settle(&d->segment, part->lines[i].timeline, d->who, tni_os_pid());

@@ -143,6 +143,16 @@ int tni_os_identify(int fd, uint64_t *ret_inode, uint64_t *ret_device)
     return 0;
 }
 
+/* A DMA buffer has no size in fstat(). */
+int tni_os_descriptor_end(int fd, uint64_t *ret_bytes)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (end < 0)
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d", fd);
+    *ret_bytes = (uint64_t)end;
+    return 0;
+}
+
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
 {
     int seals = fcntl(fd, F_GET_SEALS);

@@ -29,6 +29,11 @@ int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd);
 int tni_os_memory_create_sealable(const char *name, uint64_t size_bytes, int *ret_fd);
 /** The inode and the device of what a descriptor refers to, whatever it is. TN_ERR_INVALID. */
 int tni_os_identify(int fd, uint64_t *ret_inode, uint64_t *ret_device);
+/**
+ * Where what a descriptor refers to ends: its bytes. It may have an end of 0. TN_ERR_INVALID:
+ * it has none.
+ */
+int tni_os_descriptor_end(int fd, uint64_t *ret_bytes);
 /** TN_ERR_INVALID: not a memory object, or one of huge pages (hugetlbfs). */
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory);
 /** Bytes of memory that the system has allocated for the object. */

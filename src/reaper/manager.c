@@ -28,9 +28,10 @@ static void publish_hints(struct tn_domain *d)
  */
 static void end_device_work(struct tn_domain *d)
 {
+    const struct tni_backing_part *part = tni_backing_part(d);
     tni_foreign_leave(d);
     bool has_used =
-        tni_backing_part(d)->used_devices != 0 || atomic_load(&tni_backing_part(d)->has_pinned);
+        (part->used_devices[0] | part->used_devices[1]) != 0 || atomic_load(&part->has_pinned);
     bool is_done = !has_used || tni_device_drain() == 0;
     if (!is_done)
         tni_log(TNI_LOG_WARNING, "domain '%s' is left although a device may use its memory: %s",

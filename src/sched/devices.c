@@ -40,8 +40,8 @@ static int check_device(const struct tn_sched *sched, tn_device device)
         return tni_fail_plain(
             TN_ERR_INVALID, "devices names cpu: the memory of a card is not that of the host");
     if (tni_device_memory(sched, device) != TNI_NO_MEMORY)
-        return tni_fail(TN_ERR_INVALID, "devices names cuda:%d twice: its memory is one",
-                        device.id);
+        return tni_fail(TN_ERR_INVALID, "devices names %s:%d twice: its memory is one",
+                        tni_memory_kind(device.type)->name, device.id);
     return 0;
 }
 

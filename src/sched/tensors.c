@@ -64,10 +64,9 @@ static int find_first(const struct tn_sched *sched, const tn_data_options *o,
     else if (device.type == TN_DEVICE_CPU)
         *ret_first = TNI_HOST;
     else if ((*ret_first = tni_device_memory(sched, device)) == TNI_NO_MEMORY)
-        return tni_fail(
-            TN_ERR_INVALID,
-            "the tensor is on cuda:%d, which tn_sched_options.devices does not name",
-            device.id);
+        return tni_fail(TN_ERR_INVALID,
+                        "the tensor is on %s:%d, which tn_sched_options.devices does not name",
+                        tni_memory_kind(device.type)->name, device.id);
     return 0;
 }
 

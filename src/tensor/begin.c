@@ -83,10 +83,10 @@ static int read_device(tn_tensor_options *o)
     if (o->device.type == TN_DEVICE_CPU && o->device.id != 0)
         return tni_fail(TN_ERR_NOT_FOUND, "there is no device cpu:%d: the CPU is 0",
                         o->device.id);
-    if ((o->strategy == TN_STRATEGY_CUDA_VMM) && o->device.type != TN_DEVICE_CUDA)
+    if (o->strategy == TN_STRATEGY_CUDA_VMM && o->device.type == TN_DEVICE_CPU)
         return tni_fail(TN_ERR_INVALID,
-                        "the strategy 'cuda_vmm' is that of tensors on CUDA devices: the "
-                        "options name no such device");
+                        "the strategy 'cuda_vmm' is that of tensors on CUDA and ROCm devices: "
+                        "the options name no such device");
     if (o->device.type == TN_DEVICE_CPU)
         return 0;
     if (o->strategy != TN_STRATEGY_DEFAULT && o->strategy != TN_STRATEGY_CUDA_VMM)

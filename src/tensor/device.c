@@ -247,6 +247,10 @@ int tni_device_copy_tensor(const tn_tensor *target, const tn_tensor *source, voi
                                                                : TNI_COPY_ON_DEVICE,
                                .from_id = from.id,
                                .stream = stream}};
+    if (to.type != from.type && to.type != TN_DEVICE_CPU && from.type != TN_DEVICE_CPU)
+        return tni_fail(
+            TN_ERR_UNSUPPORTED, "no driver copies from %s:%d to %s:%d: copy to the CPU first",
+            tni_memory_kind(from.type)->name, from.id, tni_memory_kind(to.type)->name, to.id);
     int status = await_both(target, source, c.device, stream);
     if (status != 0)
         return status;

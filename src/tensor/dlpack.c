@@ -69,6 +69,11 @@ static void release_import(void *context)
         managed->deleter(managed);
 }
 
+static bool is_on_device(const DLTensor *dl)
+{
+    return dl->device.device_type == kDLCUDA || dl->device.device_type == kDLROCM;
+}
+
 static int check_import(const DLManagedTensorVersioned *managed)
 {
     if (managed == NULL)
@@ -78,15 +83,14 @@ static int check_import(const DLManagedTensorVersioned *managed)
         return tni_fail(TN_ERR_VERSION,
                         "the tensor has version %u.%u of DLPack: only 1.x is understood",
                         managed->version.major, managed->version.minor);
-    int device = (int)managed->dl_tensor.device.device_type;
-    if (device == kDLCUDA)
-        return tni_device_check(
-            (tn_device){TN_DEVICE_CUDA, managed->dl_tensor.device.device_id});
+    int device = (int)managed->dl_tensor.device.device_type; /* the numbers are tenon's */
+    if (is_on_device(&managed->dl_tensor))
+        return tni_device_check((tn_device){device, managed->dl_tensor.device.device_id});
     if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost)
         return tni_fail(
             TN_ERR_UNSUPPORTED,
             "a DLPack tensor on device type %d is not supported: only memory of the "
-            "CPU and of CUDA devices is",
+            "CPU and of CUDA and ROCm devices is",
             device);
     return 0;
 }
@@ -119,9 +123,9 @@ static int cover(tn_tensor *t, const DLTensor *dl)
 /* Mark a tensor whose memory is page-locked. A receiver gets the mark, but not such memory. */
 static int note_device(tn_tensor *t, const DLTensor *dl)
 {
-    if (dl->device.device_type == kDLCUDA)
-        t->storage->device = (tn_device){TN_DEVICE_CUDA, dl->device.device_id};
-    return dl->device.device_type == kDLCPU || dl->device.device_type == kDLCUDA
+    if (is_on_device(dl))
+        t->storage->device = (tn_device){(int32_t)dl->device.device_type, dl->device.device_id};
+    return dl->device.device_type == kDLCPU || is_on_device(dl)
                ? 0
                : tn_tensor_set_flags(t, TN_WAS_PINNED);
 }

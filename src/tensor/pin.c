@@ -6,13 +6,13 @@ static int check_pinnable(const tn_tensor *t)
 {
     if (!tni_tensor_is_on_host(t))
         return tni_fail(TN_ERR_UNSUPPORTED,
-                        "the tensor is on device cuda:%d: only memory of the "
-                        "host is registered",
+                        "the tensor is on device %s:%d: only memory of the host is registered",
+                        tni_memory_kind(tni_tensor_device(t).type)->name,
                         tni_tensor_device(t).id);
     if (tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory is not registered");
-    int count = tn_device_count(TN_DEVICE_CUDA);
-    return count < 0 ? count : 0;
+    const struct tni_memory_kind *kind;
+    return tni_device_kind_of_pins(&kind);
 }
 
 int tn_tensor_pin(tn_tensor *tensor)

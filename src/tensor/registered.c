@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registered: memory of storages on the host that is registered with the driver of CUDA.
+ * registered: memory of storages on the host that is registered with a driver.
  *
  * A registration is of this process. It ends before the storage gives its memory back, after
  * all work of this process on its devices: no other process can get memory that a device of
@@ -10,17 +10,13 @@
 
 #include "tensor/storage.h"
 
-static const struct tni_memory_kind *kind_of_pins(void)
-{
-    return tni_memory_kind(TN_DEVICE_CUDA);
-}
-
 /*
  * The driver refuses to register memory twice, and a process that received a storage twice has
  * two of struct tni_storage for it. So registrations are counted by where they begin.
  */
 struct pin {
     const uint8_t *start;
+    const struct tni_memory_kind *kind;
     uint32_t count; /* storages that are marked as registered */
     struct pin *next;
 };
@@ -44,18 +40,22 @@ static struct pin **find(const uint8_t *start)
 static int add_pin(const struct tni_storage *s, uint64_t size_bytes)
 {
     struct pin *pin = *find(s->data);
+    const struct tni_memory_kind *kind;
     if (pin != NULL) {
         pin->count++;
         return 0;
     }
+    int status = tni_device_kind_of_pins(&kind);
+    if (status != 0)
+        return status;
     if ((pin = malloc(sizeof *pin)) == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a registration");
-    int status = kind_of_pins()->pin(kind_of_pins(), s->data, size_bytes);
+    status = kind->pin(kind, s->data, size_bytes);
     if (status != 0) {
         free(pin);
         return status;
     }
-    *pin = (struct pin){.start = s->data, .count = 1, .next = pins};
+    *pin = (struct pin){.start = s->data, .kind = kind, .count = 1, .next = pins};
     pins = pin;
     return 0;
 }
@@ -66,7 +66,7 @@ static int remove_pin(const struct tni_storage *s)
     struct pin **at = find(s->data), *pin = *at;
     int status = 0;
     if (pin->count == 1)
-        status = kind_of_pins()->unpin(kind_of_pins(), s->data);
+        status = pin->kind->unpin(pin->kind, s->data);
     if (status != 0 || --pin->count > 0)
         return status;
     *at = pin->next;

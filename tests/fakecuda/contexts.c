@@ -58,9 +58,9 @@ void contexts_check_end(void)
         violation("R4", "the process ends with %u contexts on the stack", stack.depth);
     for (int i = 0; i < MAX_CONTEXTS; i++) {
         const struct CUctx_st *context = &local.contexts[i];
-        if (context->is_used && context->is_primary)
+        if (context->is_used && context->is_primary && context->retains > context->is_kept)
             violation("R4", "the primary context of device %d has %llu retains left",
-                      context->device, (unsigned long long)context->retains);
+                      context->device, (unsigned long long)context->retains - context->is_kept);
     }
 }
 
@@ -263,3 +263,31 @@ CUresult cuCtxGetDevice(CUdevice *ret_device)
     CUresult result = call_enter(FN_cuCtxGetDevice, NEEDS_CONTEXT);
     return result ? result : call_leave(get_device(ret_device));
 }
+
+/* ---- HIP --------------------------------------------------------------------------------- */
+
+static CUresult use(CUdevice ordinal)
+{
+    CUcontext context;
+    CUresult result = primary_retain(&context, ordinal);
+    if (result)
+        return result;
+    if (context->is_kept)
+        context->retains--;
+    context->is_kept = true;
+    return push_current(context);
+}
+
+CUresult context_use(CUdevice ordinal)
+{
+    CUresult result = call_enter_quiet(NEEDS_INIT);
+    return result ? result : call_leave(use(ordinal));
+}
+
+void context_unuse(void)
+{
+    if (stack.depth > 0)
+        stack.depth--;
+}
+
+CUcontext context_primary(CUdevice ordinal) { return primary_of(device_of(ordinal)); }

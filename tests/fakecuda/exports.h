@@ -5,10 +5,18 @@
 
 #include "fakecuda/fake.h"
 
-#define EXPORTED(group, name, symbol, version, parameters) FAKE_API CUresult symbol parameters;
+/* libfakehip exports HIP's functions in their place: hip.c. */
+#ifdef FAKE_HIP
+#define DRIVER_API
+#else
+#define DRIVER_API FAKE_API
+#endif
+
+#define EXPORTED(group, name, symbol, version, parameters)                                     \
+    DRIVER_API CUresult symbol parameters;
 TNI_CUDA_FUNCTIONS(EXPORTED)
 TNI_CUDA_OLD_UUID(EXPORTED)
 #undef EXPORTED
-FAKE_API tni_cuGetProcAddress_v2 cuGetProcAddress_v2;
+DRIVER_API tni_cuGetProcAddress_v2 cuGetProcAddress_v2;
 
 #endif

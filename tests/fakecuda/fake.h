@@ -67,7 +67,7 @@ struct fake_options {
     uint64_t memory_bytes;   /* of each device, a multiple of 2 MiB; 0 is 1 GiB */
     uint64_t granularity;    /* of virtual memory, a power of 2; 0 is 2 MiB */
     uint64_t seed;           /* of addresses and delays; 0 is a fixed one */
-    uint32_t driver_version; /* 0 is 13000 */
+    uint32_t driver_version; /* 0 is 13000, and 71300000 of libfakehip */
     uint32_t without;        /* bits of enum fake_without */
     uint32_t compute_mode;   /* 0 or CU_COMPUTEMODE_EXCLUSIVE_PROCESS */
     uint32_t max_events;     /* live events between processes; 0 is 1000 */
@@ -79,7 +79,8 @@ struct fake_options {
     bool strict_base;   /* a handle is exported only of the base of an allocation */
     bool no_races;      /* accesses of several processes are not compared */
     bool strict_pitch;  /* copies within a device have only pitches of cuMemAllocPitch() */
-    uint8_t reserved[2];
+    bool takes_numbers; /* of libfakehip: H2, whatever the version is */
+    uint8_t reserved;
 };
 
 /* ---- the universe ------------------------------------------------------------------------ */
@@ -121,6 +122,10 @@ FAKE_API void fake_kill_nth(unsigned n, const char *when);
 FAKE_API uint64_t fake_calls(const char *function);
 /** The same of all processes of the universe. */
 FAKE_API uint64_t fake_calls_total(const char *function);
+
+/** The function of CUDA's driver with this symbol, which libfakehip has, but does not export.
+ */
+FAKE_API void *fake_find(const char *symbol);
 
 /* ---- streams ----------------------------------------------------------------------------- */
 

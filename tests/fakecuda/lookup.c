@@ -42,7 +42,7 @@ __attribute__((noreturn)) static void refuse_old(const char *name)
 }
 
 #define OLD_FUNCTION(name)                                                                     \
-    FAKE_API void name(void);                                                                  \
+    DRIVER_API void name(void);                                                                \
     void name(void) { refuse_old(#name); }
 OLD_FUNCTIONS(OLD_FUNCTION)
 
@@ -52,10 +52,11 @@ static void call_other_version(void)
 }
 
 #define FIND(group, name, symbol, version, parameters)                                         \
-    {#group, #name, version, (any_fn *)symbol},
+    {#group, #name, #symbol, version, (any_fn *)symbol},
 static const struct {
     const char *group;
     const char *name;
+    const char *symbol;
     int version;
     any_fn *function;
 } functions[] = {TNI_CUDA_FUNCTIONS(FIND) TNI_CUDA_OLD_UUID(FIND)};
@@ -86,6 +87,15 @@ static bool is_missing(const char *group, int version)
 bool function_is_missing(int function)
 {
     return is_missing(functions[function].group, functions[function].version);
+}
+
+void *fake_find(const char *symbol)
+{
+    void *found = NULL;
+    for (unsigned i = 0; i < sizeof functions / sizeof functions[0]; i++)
+        if (strcmp(functions[i].symbol, symbol) == 0)
+            memcpy(&found, &functions[i].function, sizeof found);
+    return found;
 }
 
 /* What the driver answers to a name and the version that the program was built for. */

@@ -243,7 +243,8 @@ struct universe {
 struct CUctx_st {
     bool is_used;
     bool is_primary;
-    int device; /* of the universe */
+    bool is_kept; /* of libfakehip: until the process ends */
+    int device;   /* of the universe */
     int ordinal;
     uint64_t retains;
     CUresult fault; /* sticky */
@@ -343,6 +344,11 @@ bool function_is_missing(int function);
 CUcontext context_current(void);
 bool context_is_used(CUcontext context);
 int context_device(CUcontext context);
+/* Push the primary context of a device, which is made if it is not there: HIP, H3. */
+CUresult context_use(CUdevice ordinal);
+void context_unuse(void);
+/* NULL: there is none. */
+CUcontext context_primary(CUdevice ordinal);
 void contexts_check_end(void);
 void contexts_reset(void);
 /* An ordinal of this process as a device of the universe, or -1. */

@@ -29,13 +29,19 @@ static uint64_t pages_bytes(const struct fake_options *options)
     return (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
 }
 
+#ifdef FAKE_HIP
+enum { NEWEST = 71300000 };
+#else
+enum { NEWEST = 13000 };
+#endif
+
 static void fill_in(struct fake_options *options)
 {
     options->device_count = options->device_count ? options->device_count : 1;
     options->memory_bytes = options->memory_bytes ? options->memory_bytes : (uint64_t)1 << 30;
     options->granularity = options->granularity ? options->granularity : BLOCK_BYTES;
     options->seed = options->seed ? options->seed : 1;
-    options->driver_version = options->driver_version ? options->driver_version : 13000;
+    options->driver_version = options->driver_version ? options->driver_version : NEWEST;
     options->max_events = options->max_events ? options->max_events : 1000;
 }
 

@@ -11,7 +11,9 @@
 #include "os/os.h"
 
 struct gpu_fake gpu_fake;
-const tn_device gpu_0 = {TN_DEVICE_CUDA, 0}, gpu_cpu = {TN_DEVICE_CPU, 0};
+int32_t gpu_type = TN_DEVICE_CUDA;
+tn_device gpu_0 = {TN_DEVICE_CUDA, 0}, gpu_1 = {TN_DEVICE_CUDA, 1};
+const tn_device gpu_cpu = {TN_DEVICE_CPU, 0};
 
 static char universe[256];
 static int device_count;
@@ -20,6 +22,47 @@ static int device_count;
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 bool gpu_is_real(void) { return getenv("TENON_TEST_REAL_GPU") != NULL; }
+
+bool gpu_is_hip(void)
+{
+    const char *dress = getenv("TENON_TEST_GPU_DRESS");
+    return dress != NULL && strcmp(dress, "hip") == 0;
+}
+
+__attribute__((constructor)) static void put_on(void)
+{
+    if (gpu_is_hip())
+        gpu_type = gpu_0.type = gpu_1.type = TN_DEVICE_ROCM;
+}
+
+void gpu_need_cuda(const char *what)
+{
+    if (gpu_is_hip())
+        tnt_skip(what);
+}
+
+const char *gpu_text(const char *text)
+{
+    static char texts[4][128];
+    static size_t turn;
+    char *copy = texts[turn++ % 4];
+    snprintf(copy, sizeof texts[0], "%s", text);
+    for (char *at = copy; gpu_is_hip() && (at = strstr(at, "cuda")) != NULL;)
+        memcpy(at, "rocm", 4);
+    return copy;
+}
+
+const char *gpu_function(const char *function)
+{
+    static char name[64];
+    snprintf(name, sizeof name, "hip%s", function + 2);
+    return gpu_is_hip() ? name : function;
+}
+
+void gpu_set_library(const char *path)
+{
+    setenv(gpu_is_hip() ? "TENON_HIP_LIBRARY" : "TENON_CUDA_LIBRARY", path, 1);
+}
 
 void gpu_need_fake(void)
 {
@@ -58,10 +101,10 @@ static struct {
     CUresult (*cuMemAddressFree)(CUdeviceptr, size_t);
 } driver;
 
-static void load_driver(void *library)
+static void load_driver(void)
 {
     void *found;
-#define LOAD(name) found = find(library, #name), memcpy(&driver.name, &found, sizeof found)
+#define LOAD(name) found = gpu_fake.find(#name), memcpy(&driver.name, &found, sizeof found)
     LOAD(cuDevicePrimaryCtxRetain);
     LOAD(cuDevicePrimaryCtxRelease_v2);
     LOAD(cuCtxPushCurrent_v2);
@@ -114,7 +157,7 @@ bool gpu_is_of_fake(uint64_t address)
 
 static void load_fake(void)
 {
-    const char *path = TNT_FAKECUDA;
+    const char *path = gpu_is_hip() ? TNT_FAKEHIP : TNT_FAKECUDA;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(library);
 #define LOAD(name)                                                                             \
@@ -124,9 +167,9 @@ static void load_fake(void)
     }
     GPU_FAKE_FUNCTIONS(LOAD)
 #undef LOAD
-    load_driver(library);
+    load_driver();
     find_addresses();
-    setenv("TENON_CUDA_LIBRARY", path, 1);
+    gpu_set_library(path);
 }
 
 static uint32_t world(void)

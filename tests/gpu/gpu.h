@@ -33,6 +33,7 @@
     X(peek)                                                                                    \
     X(message_sent)                                                                            \
     X(message_received)                                                                        \
+    X(find)                                                                                    \
     X(opens)                                                                                   \
     X(value_seen)
 #define GPU_FAKE_MEMBER(name) __typeof__(fake_##name) *name;
@@ -43,6 +44,16 @@ extern struct gpu_fake gpu_fake; /* filled in by gpu_begin() */
 
 /** Whether the tests run with the driver of this machine. */
 bool gpu_is_real(void);
+/** Whether the fake is in HIP's dress: TENON_TEST_GPU_DRESS is "hip". */
+bool gpu_is_hip(void);
+/** Skip this test if the fake is in HIP's dress, which lacks what the text names. */
+void gpu_need_cuda(const char *what);
+/** The text, with "rocm" where it says "cuda", if the fake is in HIP's dress. */
+const char *gpu_text(const char *text);
+/** How the driver calls a function that CUDA's calls `function`, as "cuMemCreate". */
+const char *gpu_function(const char *function);
+/** Name the library of the driver. */
+void gpu_set_library(const char *path);
 /** Skip this test if the driver is a real one. */
 void gpu_need_fake(void);
 
@@ -66,7 +77,9 @@ uint64_t gpu_used(void);
  */
 void gpu_await_used(tn_domain *domain, uint64_t bytes);
 
-extern const tn_device gpu_0, gpu_cpu;
+extern int32_t gpu_type; /* TN_DEVICE_CUDA, or TN_DEVICE_ROCM: gpu_is_hip() */
+extern tn_device gpu_0, gpu_1;
+extern const tn_device gpu_cpu;
 
 /**
  * Memory of device 0 as another library makes it: by cuMemAlloc(), or, if it is private, mapped

@@ -60,7 +60,7 @@ static void refuse_to_import(tn_tensor *tensor)
     managed->dl_tensor.device.device_type = kDLVulkan;
     assert_int_equal(tn_tensor_from_dlpack(managed, &imported), TN_ERR_UNSUPPORTED);
     expect_detail("on device type 7");
-    managed->dl_tensor.device = (DLDevice){kDLCUDA, 7};
+    managed->dl_tensor.device = (DLDevice){(DLDeviceType)gpu_type, 7};
     assert_int_equal(tn_tensor_from_dlpack(managed, &imported), TN_ERR_NOT_FOUND);
     assert_null(imported);
     managed->deleter(managed);
@@ -79,7 +79,7 @@ TN_TEST(calls_that_need_memory_of_the_host_refuse_a_device)
     expect_detail("'cuda_vmm'");
     assert_int_equal(tn_tensor_resize_storage(tensor, 2 * BYTES), TN_ERR_DENIED);
     assert_int_equal(tn_tensor_pin(tensor), TN_ERR_UNSUPPORTED);
-    expect_detail("cuda:0");
+    expect_detail(gpu_text("cuda:0"));
     for (uint32_t strategy = TN_STRATEGY_ARENA; strategy <= TN_STRATEGY_FILE_SYSTEM;
          strategy++) {
         const tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
@@ -173,12 +173,13 @@ TN_TEST(a_process_that_lost_its_device_keeps_its_host_tensors)
 
 TN_TEST(a_device_that_disappears_is_an_error_that_passes)
 {
+    gpu_need_cuda("HIP has no contexts");
     static const CUresult codes[] = {CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVALID_DEVICE,
                                      CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_UNKNOWN};
     const tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_0};
     gpu_need_fake();
     begin(NULL);
-    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);
+    assert_int_equal(tn_device_count(gpu_type), 1);
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         tn_tensor *tensor = NULL;
         gpu_fake.fail_nth("cuDevicePrimaryCtxRetain", 1, codes[i]);
@@ -208,6 +209,7 @@ static int pop_in_other_instance(void *unused)
 
 TN_TEST(an_instance_that_cannot_see_the_memory_loses_no_message)
 {
+    gpu_need_cuda("HIP has no parts of a card");
     gpu_need_fake();
     begin(&(struct fake_options){.device_count = 2, .mig = true});
     pid_t pid = tnt_fork(pop_in_other_instance, NULL);
@@ -225,8 +227,10 @@ static int import_of_other_driver(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = NULL;
-    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);
-    gpu_fake.fail_nth("cuMemImportFromShareableHandle", 1, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tn_device_count(gpu_type), 1);
+    /* HIP's first one is of memory of the process itself. */
+    gpu_fake.fail_nth("cuMemImportFromShareableHandle", 1 + gpu_is_hip(),
+                      CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor), TN_ERR_CORRUPT);
     expect_detail("or is of another driver");
     assert_null(tensor);
@@ -261,6 +265,7 @@ static void make_and_copy(void)
 
 TN_TEST(a_driver_that_registers_no_memory_does_all_else)
 {
+    gpu_need_cuda("HIP has no versions without these functions");
     tn_tensor *here;
     gpu_need_fake();
     begin(&(struct fake_options){.without = FAKE_NO_REGISTER});
@@ -275,6 +280,7 @@ TN_TEST(a_driver_that_registers_no_memory_does_all_else)
 
 TN_TEST(a_driver_without_what_tensors_do_not_need_is_enough)
 {
+    gpu_need_cuda("HIP has no versions without these functions");
     gpu_need_fake();
     begin(&(struct fake_options){.without = FAKE_NO_UUID_V2 | FAKE_NO_MEM_OPS |
                                             FAKE_NO_IPC_EVENTS | FAKE_NO_RETAIN |
@@ -424,7 +430,8 @@ static int count_calls_to_receive(void *unused)
         tn_tensor_unref(tensor);
         assert_int_equal(calls[i], calls[0]);
     }
-    assert_int_equal(gpu_fake.calls("cuMemImportFromShareableHandle"), 1 + SIZES);
+    assert_int_equal(gpu_fake.calls("cuMemImportFromShareableHandle"),
+                     1 + SIZES + gpu_is_hip());
     tn_domain_close(domain);
     return 0;
 }
@@ -460,7 +467,7 @@ TN_TEST(tenond_keeps_memory_of_devices_without_their_driver)
     FILE *maps = fopen(path, "re");
     assert_non_null(maps);
     while (fgets(line, sizeof line, maps) != NULL)
-        has_driver = has_driver || strstr(line, "cuda") != NULL;
+        has_driver = has_driver || strstr(line, gpu_is_hip() ? "fakehip" : "cuda") != NULL;
     fclose(maps);
     assert_false(has_driver);
     tn_tensor_unref(gpu_pop(queue));

@@ -28,11 +28,12 @@ static void begin(const struct fake_options *fake, const tn_domain_options *opti
 static void open_sched(const char *memories)
 {
     bool has_disk = memories != NULL && strstr(memories, "HOST=") != NULL;
-    TN_CHECK_OK(tn_sched_create(
-        TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))",
-                   .memories = memories, .spill = has_disk ? "/tmp" : NULL,
-                   .devices = "GPU=(cuda:0,cuda:1)", .domain = domain, .name = "cards"),
-        &sched));
+    TN_CHECK_OK(
+        tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "CPU=4 GPU=((0,1),(2,3))",
+                                   .memories = memories, .spill = has_disk ? "/tmp" : NULL,
+                                   .devices = gpu_text("GPU=(cuda:0,cuda:1)"), .domain = domain,
+                                   .name = "cards"),
+                        &sched));
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 }
 
@@ -138,7 +139,7 @@ static int act(const tn_task_call *call)
         TN_CHECK(tensor != NULL);
         deed->device = tn_tensor_device(tensor);
         bool is_on_card = call->memory->resource != NULL;
-        TN_CHECK(deed->device.type == (is_on_card ? TN_DEVICE_CUDA : TN_DEVICE_CPU));
+        TN_CHECK(deed->device.type == (is_on_card ? gpu_type : TN_DEVICE_CPU));
         TN_CHECK(!is_on_card || deed->device.id == (int32_t)call->memory->slot / 2);
         if (deed->breaks) {
             gpu_break(tensor);
@@ -247,7 +248,7 @@ TN_TEST(a_tensor_on_a_device_leaves_its_card_as_others_do)
     begin_cards("GPU=200000"); /* three items */
     tn_tensor *home = make_home(COUNT, 3), *there;
     tn_data *its, *none;
-    TN_CHECK_OK(tn_tensor_to(domain, home, (tn_device){TN_DEVICE_CUDA, 1}, NULL, &there));
+    TN_CHECK_OK(tn_tensor_to(domain, home, (tn_device){gpu_type, 1}, NULL, &there));
     TN_CHECK_OK(create(there, 0, &its));
     tn_tensor_unref(there);
     assert_int_equal(info_of(2).used, ITEM);
@@ -270,8 +271,8 @@ TN_TEST(a_tensor_on_a_device_leaves_its_card_as_others_do)
     /* Nothing leaves for a tensor of the program that is on the device already. */
     for (uint32_t slot = 0; slot < 4; slot += 2)
         while (info_of(slot).used < (uint64_t)2 * ITEM) {
-            TN_CHECK_OK(tn_tensor_to(
-                domain, home, (tn_device){TN_DEVICE_CUDA, (int32_t)slot / 2}, NULL, &there));
+            TN_CHECK_OK(tn_tensor_to(domain, home, (tn_device){gpu_type, (int32_t)slot / 2},
+                                     NULL, &there));
             TN_CHECK_OK(create(there, 0, &none));
             tn_tensor_unref(there);
         }
@@ -479,8 +480,7 @@ TN_TEST(a_task_that_never_fits_its_device_says_so_or_runs_elsewhere)
     open_sched("GPU=64000000");
     tn_tensor *home = make_home(OTHERS, 0), *others[2]; /* not of the scheduler */
     for (int32_t i = 0; i < 2; i++)
-        TN_CHECK_OK(
-            tn_tensor_to(domain, home, (tn_device){TN_DEVICE_CUDA, i}, NULL, &others[i]));
+        TN_CHECK_OK(tn_tensor_to(domain, home, (tn_device){gpu_type, i}, NULL, &others[i]));
     tn_data *its = make(0, LARGE, 1);
     tn_kind *either = kind_of(act, "CPU=0 GPU=1", "CPU=1");
     struct deed one = deed_of(its, TN_READ | TN_WRITE, 5), two = one;
@@ -672,8 +672,7 @@ static int lose_all(void *unused)
         make(i, COUNT, 1);
     for (int i = 0; i < 2; i++) {
         tn_tensor *there;
-        TN_CHECK_OK(
-            tn_tensor_to(domain, homes[i], (tn_device){TN_DEVICE_CUDA, i}, NULL, &there));
+        TN_CHECK_OK(tn_tensor_to(domain, homes[i], (tn_device){gpu_type, i}, NULL, &there));
         gpu_break(there);
     }
     for (int i = 0; i < 8; i++) {
@@ -717,18 +716,18 @@ TN_TEST(wrong_devices_are_named)
         tn_sched *none = NULL;
         assert_int_equal(
             tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "GPU=(0,1) MIX=((7,8),9)",
-                                       .devices = wrong[i].devices, .domain = domain),
+                                       .devices = gpu_text(wrong[i].devices), .domain = domain),
                             &none),
             wrong[i].status);
-        expect_detail(wrong[i].detail);
+        expect_detail(gpu_text(wrong[i].detail));
         assert_null(none);
     }
     tn_sched *none = NULL;
-    assert_int_equal(
-        tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "GPU=(0)",
-                                   .devices = "GPU=cuda:0", .flags = TN_SCHED_VIRTUAL),
-                        &none),
-        TN_ERR_INVALID);
+    assert_int_equal(tn_sched_create(TN_OPTIONS(tn_sched_options, .resources = "GPU=(0)",
+                                                .devices = gpu_text("GPU=cuda:0"),
+                                                .flags = TN_SCHED_VIRTUAL),
+                                     &none),
+                     TN_ERR_INVALID);
     end();
 }
 

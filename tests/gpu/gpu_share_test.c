@@ -61,7 +61,7 @@ TN_TEST(a_tensor_outlives_the_process_that_made_it)
     begin(NULL);
     tnt_wait_ok(tnt_fork(produce, NULL)); /* it has ended before the tensor is popped */
     tn_tensor *tensor = gpu_pop(queue);
-    assert_int_equal(tn_tensor_device(tensor).type, TN_DEVICE_CUDA);
+    assert_int_equal(tn_tensor_device(tensor).type, gpu_type);
     gpu_expect(domain, tensor, 42);
     tn_tensor_unref(tensor);
     end();
@@ -279,7 +279,7 @@ static int receive_without_driver(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = NULL;
-    setenv("TENON_CUDA_LIBRARY", "/no/such/library.so", 1);
+    gpu_set_library("/no/such/library.so");
     assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor),
                      TN_ERR_UNSUPPORTED);
     tn_domain_close(domain);

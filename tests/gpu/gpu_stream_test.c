@@ -727,7 +727,7 @@ TN_TEST(messages_follow_the_stream_of_a_queue)
     gpu_fake.capture(stream, false);
     tn_tensor_unref(pop(queue));
     assert_int_equal(tn_queue_set_stream(queue, gpu_cpu, NULL), TN_ERR_UNSUPPORTED);
-    assert_int_equal(tn_queue_set_stream(queue, (tn_device){TN_DEVICE_CUDA, 7}, NULL),
+    assert_int_equal(tn_queue_set_stream(queue, (tn_device){gpu_type, 7}, NULL),
                      TN_ERR_NOT_FOUND);
     assert_int_equal(tn_queue_set_stream(NULL, gpu_0, NULL), TN_ERR_INVALID);
     tn_tensor_unref(tensor);

@@ -106,7 +106,7 @@ static void take_after(tnt_child_fn *giver)
     begin(&(struct fake_options){.delays = true});
     pid_t pid = tnt_fork(giver, NULL);
     tnt_await(&ready);
-    assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1); /* it hears of messages from now */
+    assert_int_equal(tn_device_count(gpu_type), 1); /* it hears of messages from now */
     gpu_fake.message_received(1);
     tn_tensor *tensors[BLOCKS];
     if (giver == move) {
@@ -235,6 +235,7 @@ static int give_pinned_away(void *how)
 /* The process comes through the call only after the device has done its copy. */
 static void end_pinned_by(char how)
 {
+    gpu_need_cuda("HIP waits for the stream before a tensor is handed on");
     gpu_need_fake();
     begin(&(struct fake_options){.no_races = true});
     pid_t pid = tnt_fork(give_pinned_away, &how);
@@ -364,6 +365,7 @@ TN_TEST(copies_of_overlapping_tensors_copy_each_byte_once)
 /* What is given to another context is not waited for. */
 TN_TEST(a_stream_of_another_context_is_refused)
 {
+    gpu_need_cuda("HIP has no contexts");
     CUcontext other;
     gpu_need_fake();
     begin(NULL);
@@ -384,7 +386,7 @@ TN_TEST(a_stream_of_another_context_is_refused)
 /* The copy runs on the other device, and nobody waits: the source is given back after it. */
 TN_TEST(a_source_is_released_after_a_copy_to_another_device)
 {
-    const tn_device gpu_1 = {TN_DEVICE_CUDA, 1};
+    gpu_need_cuda("HIP waits for the stream before a tensor is handed on");
     gpu_need_fake();
     begin(&(struct fake_options){.device_count = 2});
     tn_tensor *source = gpu_tensor(domain, BYTES, 1), *target;
@@ -410,7 +412,6 @@ TN_TEST(a_source_is_released_after_a_copy_to_another_device)
 
 TN_TEST(a_copy_between_devices_comes_after_the_work_of_the_source)
 {
-    const tn_device gpu_1 = {TN_DEVICE_CUDA, 1};
     gpu_need_fake();
     begin(&(struct fake_options){.device_count = 2, .delays = true});
     for (int i = 0; i < 20; i++) {
@@ -493,7 +494,7 @@ static int fail_at(void *argument)
 {
     const struct failure *f = argument;
     if (f->code == CUDA_ERROR_UNKNOWN) /* a driver that does not start so is not asked again */
-        assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);
+        assert_int_equal(tn_device_count(gpu_type), 1);
     uint64_t before = gpu_fake.calls(NULL);
     gpu_fake.fail_nth(NULL, f->nth, f->code);
     (void)!try_all();

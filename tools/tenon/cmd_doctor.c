@@ -150,9 +150,12 @@ static void print_device(const tn_device_info *info)
     char bytes[TABLE_TEXT_BYTES], name[sizeof info->name];
     snprintf(name, sizeof name, "%s", info->name);
     tni_text_clean(name);
-    printf("cuda:%d: %s, %s, %s, CUDA %d.%d%s\n", info->device.id, name, info->uuid_text,
-           table_bytes(bytes, info->memory_bytes), info->driver_version / 1000,
-           info->driver_version % 1000 / 10,
+    bool is_rocm = info->device.type == TN_DEVICE_ROCM;
+    int version = info->driver_version;
+    printf("%s:%d: %s, %s, %s, %s %d.%d%s\n", is_rocm ? "rocm" : "cuda", info->device.id, name,
+           info->uuid_text, table_bytes(bytes, info->memory_bytes), is_rocm ? "ROCm" : "CUDA",
+           is_rocm ? version / 10000000 : version / 1000,
+           is_rocm ? version % 10000000 / 100000 : version % 1000 / 10,
            (info->flags & TN_DEVICE_SHARES) != 0 ? "" : ": processes cannot share its memory");
 }
 
