@@ -219,20 +219,30 @@ static PyObject *describe_device(tn_device device)
                          text_of(info.pci), (int)info.numa_node);
 }
 
-static PyObject *devices(PyObject *module, PyObject *unused)
+/* -1: raised */
+static int add_devices(PyObject *list, int32_t type)
 {
-    int count;
-    (void)module, (void)unused;
-    TNP_UNLOCKED(count, tn_device_count(TN_DEVICE_CUDA));
-    if (count < 0 && count != TN_ERR_UNSUPPORTED)
-        return tnp_raise(count);
-    PyObject *list = PyList_New(0);
-    for (int32_t id = 0; list != NULL && id < count; id++) {
-        PyObject *device = describe_device((tn_device){TN_DEVICE_CUDA, id});
-        if (device == NULL || PyList_Append(list, device) < 0)
-            Py_CLEAR(list);
+    int count, status = 0;
+    TNP_UNLOCKED(count, tn_device_count(type));
+    if (count < 0 && count != TN_ERR_UNSUPPORTED) {
+        tnp_raise(count);
+        return -1;
+    }
+    for (int32_t id = 0; status == 0 && id < count; id++) {
+        PyObject *device = describe_device((tn_device){type, id});
+        status = device == NULL ? -1 : PyList_Append(list, device);
         Py_XDECREF(device);
     }
+    return status;
+}
+
+static PyObject *devices(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
+    if (list != NULL &&
+        (add_devices(list, TN_DEVICE_CUDA) < 0 || add_devices(list, TN_DEVICE_ROCM) < 0))
+        Py_CLEAR(list);
     return list;
 }
 

@@ -143,8 +143,24 @@ static int fail_stream(PyObject *stream, const char *why)
 }
 
 /*
- * Read the consumer's stream by the rules for CUDA: None and 1 are the legacy default stream, 2
- * is that of the thread, -1 asks for no order, 0 is none of them. -1: raised
+ * The numbers of streams that DLPack forbids. CUDA: 1 is the legacy default stream, 2 that of
+ * the thread, and 0 would be either. ROCm: 0 is the default stream, and 1 and 2 are none. -1:
+ * raised
+ */
+static int check_stream(const tn_tensor *t, PyObject *stream, long long number)
+{
+    bool is_rocm = tn_tensor_device(t).type == TN_DEVICE_ROCM;
+    if (!is_rocm && number == 0)
+        return fail_stream(stream, "DLPack does not say which stream that is; 1 is the legacy "
+                                   "default stream");
+    if (is_rocm && (number == 1 || number == 2))
+        return fail_stream(stream, "that is no stream of ROCm; 0 is the default stream");
+    return 0;
+}
+
+/*
+ * Read the consumer's stream by the rules of DLPack: None is the default stream, -1 asks for no
+ * order. -1: raised
  */
 static int parse_stream(PyObject *self, PyObject *stream, struct wish *wish)
 {
@@ -159,9 +175,8 @@ static int parse_stream(PyObject *self, PyObject *stream, struct wish *wish)
     long long number = PyLong_AsLongLongAndOverflow(stream, &overflow);
     if (number == -1 && PyErr_Occurred())
         return -1;
-    if (number == 0 && overflow == 0)
-        return fail_stream(stream, "DLPack does not say which stream that is; 1 is the legacy "
-                                   "default stream");
+    if (overflow == 0 && check_stream(tensor_in(self), stream, number) < 0)
+        return -1;
     if (number < -1 || overflow < 0)
         return fail_stream(stream, "a stream is a positive number, or -1");
     wish->wants_order = number != -1;

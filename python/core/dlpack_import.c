@@ -34,12 +34,13 @@ static const char *device_name(int type)
 
 static int check_device(long type, long number)
 {
-    if (type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost || type == kDLCUDA)
+    if (type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost || type == kDLCUDA ||
+        type == kDLROCM)
         return 0;
     PyErr_Format(
         PyExc_BufferError,
         "the tensor is on device %s:%ld (DLPack's type %ld): only memory of the CPU and of "
-        "CUDA devices can be shared, copy it to the CPU first",
+        "CUDA and ROCm devices can be shared, copy it to the CPU first",
         device_name((int)type), number, type);
     return -1;
 }

@@ -144,7 +144,8 @@ static PyMethodDef methods[] = {
      "A capsule for another library, without a copy."},
     {"__dlpack_device__", tnp_tensor_dlpack_device, METH_NOARGS,
      "__dlpack_device__($self, /)\n--\n\n"
-     "The device: (1, 0) is the CPU, (2, n) the CUDA device n."},
+     "The device: (1, 0) is the CPU, (2, n) the CUDA device n, (10, n) the ROCm device "
+     "n."},
     {"__array__", WITH_KEYWORDS(tnp_tensor_array), METH_VARARGS | METH_KEYWORDS,
      "__array__($self, /, dtype=None, copy=None)\n--\n\n"
      "An array of NumPy over the same memory."},

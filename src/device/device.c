@@ -146,16 +146,28 @@ int tn_device_count(int32_t type)
     return kind->count(kind);
 }
 
+struct sentence {
+    char text[256];
+};
+static struct sentence keep_sentence(void)
+{
+    struct sentence kept;
+    snprintf(kept.text, sizeof kept.text, "%s", tn_error_detail());
+    return kept;
+}
+
 int tni_device_kind_of_pins(const struct tni_memory_kind **ret_kind)
 {
     int count = tn_device_count(TN_DEVICE_CUDA);
-    *ret_kind = tni_memory_kind(count < 0 ? TN_DEVICE_ROCM : TN_DEVICE_CUDA);
+    *ret_kind = tni_memory_kind(TN_DEVICE_CUDA);
     if (count != TN_ERR_UNSUPPORTED)
         return count < 0 ? count : 0;
-    char why[256];
-    snprintf(why, sizeof why, "%s", tn_error_detail());
+    struct sentence why = keep_sentence();
+    *ret_kind = tni_memory_kind(TN_DEVICE_ROCM);
     count = tn_device_count(TN_DEVICE_ROCM);
-    return count >= 0 ? 0 : count == TN_ERR_UNSUPPORTED ? tni_fail(count, "%s", why) : count;
+    return count == TN_ERR_UNSUPPORTED ? tni_fail(count, "%s", why.text)
+           : count < 0                 ? count
+                                       : 0;
 }
 
 int tni_device_check(tn_device device)
@@ -292,8 +304,12 @@ static int find_by_text(const char *text, tn_device *ret_device)
                         text);
     int status = search(TN_DEVICE_CUDA, has_text, text, ret_device);
     if (status == TN_ERR_NOT_FOUND || status == TN_ERR_UNSUPPORTED) {
+        struct sentence why = keep_sentence();
         int other = search(TN_DEVICE_ROCM, has_text, text, ret_device);
-        status = other != TN_ERR_UNSUPPORTED ? other : status;
+        if (other == TN_ERR_UNSUPPORTED)
+            tni_fail(status, "%s", why.text); /* what CUDA's driver said */
+        else
+            status = other;
     }
     return status != TN_ERR_NOT_FOUND
                ? status

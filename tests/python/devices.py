@@ -34,8 +34,8 @@ class Options(ctypes.Structure):
         *[(name, ctypes.c_uint32) for name in ("driver_version", "without", "compute_mode", "max_events")],
         *[("init_result", ctypes.c_int32), ("open_cost_ns_per_mib", ctypes.c_uint32)],
         *[(name, ctypes.c_bool) for name in ("delays", "mig", "no_shared_shm", "strict_base", "no_races")],
-        ("strict_pitch", ctypes.c_bool),
-        ("reserved", ctypes.c_uint8 * 2),
+        ("strict_pitch", ctypes.c_bool), ("takes_numbers", ctypes.c_bool),
+        ("reserved", ctypes.c_uint8),
     ]
 
 

@@ -147,7 +147,7 @@ def test_strategy_of_a_device_is_refused_elsewhere(child):
     @child
     def case():
         assert tenon.empty(3, strategy="cuda_vmm", device="cuda:0").strategy == "cuda_vmm"
-        with pytest.raises(tenon.Invalid, match="that of tensors on CUDA devices"):
+        with pytest.raises(tenon.Invalid, match="that of tensors on CUDA and ROCm devices"):
             tenon.empty(3, strategy="cuda_vmm")
         for strategy in _core.strategies():
             with pytest.raises(tenon.Invalid, match="of memory of the host"):

@@ -417,7 +417,7 @@ def test_a_source_is_asked_with_a_version_and_then_without():
 
 
 @pytest.mark.parametrize(
-    ("device", "name"), [((10, 1), "rocm:1"), ((8, 0), "metal:0"), ((14, 2), "oneapi:2"), ((99, 0), "unknown:0")]
+    ("device", "name"), [((7, 1), "vulkan:1"), ((8, 0), "metal:0"), ((14, 2), "oneapi:2"), ((99, 0), "unknown:0")]
 )
 def test_another_device_is_refused_by_name_before_an_export(device, name):
     maker = Maker(counted((3,)), device=device)
