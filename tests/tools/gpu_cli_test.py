@@ -6,6 +6,7 @@ usage: gpu_cli_test.py TENON GPU_HOLDER CLI_BREAK TENOND FAKE_UNIVERSE [unittest
 
 TENON_CUDA_LIBRARY names the fake driver. The command itself needs no driver, and gets none.
 """
+import ctypes
 import json
 import os
 import re
@@ -144,6 +145,22 @@ class Doctor(Case):
         self.assertEqual(report["findings"], [])
         self.assertGreater(report["unchecked"], 0)
         self.assertEqual(self.json("doctor", self.name)[0]["unchecked"], 0)
+
+
+class Rocm(unittest.TestCase):
+    def test_doctor_lists_devices_of_rocm(self):
+        fake = ctypes.CDLL(os.environ["TENON_TEST_FAKEHIP"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "universe")
+            self.assertEqual(fake.fake_make(path.encode(), None), 0)
+            environment = dict(os.environ, TENON_HIP_LIBRARY=os.environ["TENON_TEST_FAKEHIP"], TENON_FAKECUDA=path,
+                               TENON_CUDA_LIBRARY="/no/driver.so", TENON_RUNTIME_DIR=folder)
+            run = {"env": environment, "text": True, "capture_output": True, "timeout": TIMEOUT_S, "check": True}
+            text = subprocess.run([TENON, "doctor"], **run).stdout
+            self.assertRegex(text, rf"(?m)^cuda: none: /no/driver.so.*\nrocm:0: Fake device 0, {UUID}, 1.0 GiB, ROCm 7.13$")
+            report = json.loads(subprocess.run([TENON, "doctor", "--json"], **run).stdout)
+            devices = next(r["devices"] for r in report if "devices" in r)
+            self.assertEqual([(d["type"], d["id"]) for d in devices], [("rocm", 0)])
 
 
 if __name__ == "__main__":

@@ -130,9 +130,12 @@ static int examine_files(json_t *ret_list)
 
 /* ---- devices ----------------------------------------------------------------------------- */
 
+static const char *type_name(int32_t type) { return type == TN_DEVICE_ROCM ? "rocm" : "cuda"; }
+
 static json_t *describe_device(const tn_device_info *info)
 {
     json_t *object = json_object();
+    cmd_json_set(object, "type", json_string(type_name(info->device.type)));
     cmd_json_set(object, "id", json_integer(info->device.id));
     cmd_json_set(object, "uuid", json_string(info->uuid_text));
     cmd_json_set(object, "name", cmd_json_text(info->name));
@@ -152,32 +155,46 @@ static void print_device(const tn_device_info *info)
     tni_text_clean(name);
     bool is_rocm = info->device.type == TN_DEVICE_ROCM;
     int version = info->driver_version;
-    printf("%s:%d: %s, %s, %s, %s %d.%d%s\n", is_rocm ? "rocm" : "cuda", info->device.id, name,
-           info->uuid_text, table_bytes(bytes, info->memory_bytes), is_rocm ? "ROCm" : "CUDA",
-           is_rocm ? version / 10000000 : version / 1000,
+    printf("%s:%d: %s, %s, %s, %s %d.%d%s\n", type_name(info->device.type), info->device.id,
+           name, info->uuid_text, table_bytes(bytes, info->memory_bytes),
+           is_rocm ? "ROCm" : "CUDA", is_rocm ? version / 10000000 : version / 1000,
            is_rocm ? version % 10000000 / 100000 : version % 1000 / 10,
            (info->flags & TN_DEVICE_SHARES) != 0 ? "" : ": processes cannot share its memory");
 }
 
-/* Say which devices this process sees, or why it sees none. Neither is a discrepancy. */
-static void show_devices(json_t *ret_list)
+/* @return how many there are of this type, or the status of tn_device_count() */
+static int show_type(int32_t type, json_t *devices)
 {
-    int count = tn_device_count(TN_DEVICE_CUDA);
-    json_t *devices = ret_list != NULL ? json_array() : NULL, *why = json_null();
-    if (count < 0 && ret_list == NULL)
-        printf("cuda: none: %s\n", tn_error_detail());
-    else if (count < 0)
-        why = cmd_json_text(tn_error_detail());
+    int count = tn_device_count(type);
     for (int32_t id = 0; id < count; id++) {
         tn_device_info info = {.struct_size = sizeof info};
-        int status = tn_device_get_info((tn_device){TN_DEVICE_CUDA, id}, &info);
+        int status = tn_device_get_info((tn_device){type, id}, &info);
         if (status != 0)
-            cmd_fail("doctor", "cuda", status);
-        else if (ret_list != NULL)
+            cmd_fail("doctor", type_name(type), status);
+        else if (devices != NULL)
             json_array_append_new(devices, describe_device(&info));
         else
             print_device(&info);
     }
+    return count;
+}
+
+/*
+ * Say which devices this process sees, or why it sees none. Neither is a discrepancy. Of ROCm
+ * it says nothing where there is none: most machines have none.
+ */
+static void show_devices(json_t *ret_list)
+{
+    json_t *devices = ret_list != NULL ? json_array() : NULL, *why = json_null();
+    if (show_type(TN_DEVICE_CUDA, devices) < 0) {
+        if (ret_list == NULL)
+            printf("cuda: none: %s\n", tn_error_detail());
+        else
+            why = cmd_json_text(tn_error_detail());
+    }
+    int count = show_type(TN_DEVICE_ROCM, devices);
+    if (count < 0 && count != TN_ERR_UNSUPPORTED)
+        cmd_fail("doctor", "rocm", count);
     if (ret_list == NULL)
         return;
     json_t *object = json_object();
