@@ -203,12 +203,27 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
 enum { WAY_UNKNOWN, WAY_NUMBER, WAY_PLACE, WAY_NONE };
 static _Atomic int way;
 
+/* HIP takes the number 0, which a process without a standard input may have, for no handle. */
+static CUresult import_zero(CUmemGenericAllocationHandle *ret_handle,
+                            CUmemAllocationHandleType type)
+{
+    int copy = -1;
+    if (tni_os_duplicate(0, &copy) != 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    CUresult result =
+        hip.hipMemImportFromShareableHandle(ret_handle, (void *)(uintptr_t)copy, type);
+    tni_os_close(copy);
+    return result;
+}
+
 static CUresult import(CUmemGenericAllocationHandle *ret_handle, void *number,
                        CUmemAllocationHandleType type)
 {
     int fd = (int)(uintptr_t)number;
-    return hip.hipMemImportFromShareableHandle(
-        ret_handle, atomic_load(&way) == WAY_NUMBER ? number : &fd, type);
+    if (atomic_load(&way) != WAY_NUMBER)
+        return hip.hipMemImportFromShareableHandle(ret_handle, &fd, type);
+    return fd == 0 ? import_zero(ret_handle, type)
+                   : hip.hipMemImportFromShareableHandle(ret_handle, number, type);
 }
 
 /* Whether bytes that are written through one mapping are read through the other. */

@@ -288,6 +288,8 @@ static CUresult import(CUmemGenericAllocationHandle *ret_handle, void *descripto
                        CUmemAllocationHandleType type)
 {
     int fd = (int)(intptr_t)descriptor;
+    if (!descriptor)
+        return CUDA_ERROR_INVALID_VALUE;
     if (!is_version(7, 1) && !universe->options.takes_numbers)
         memcpy(&fd, descriptor, sizeof fd);
     return cuMemImportFromShareableHandle(ret_handle, (void *)(intptr_t)fd, type);

@@ -202,6 +202,29 @@ TN_TEST(a_failure_that_passes_decides_nothing_about_imports)
     gpu_end();
 }
 
+static void import_as_zero(uint32_t version)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(gpu_type);
+    struct tni_device_memory made = {.device = gpu_0, .bytes = GRANULE}, mapped = made;
+    int fd, input = dup(0);
+    need_hip();
+    gpu_begin(&(struct fake_options){.driver_version = version});
+    assert_int_equal(tn_device_count(gpu_type), 1);
+    TN_CHECK_OK(kind->make(kind, &made, &fd));
+    assert_int_equal(dup2(fd, 0), 0);
+    close(fd);
+    int status = kind->map(kind, &mapped, 0);
+    assert_int_equal(dup2(input, 0), 0);
+    close(input);
+    TN_CHECK_OK(status);
+    kind->unmap(kind, &mapped);
+    kind->unmap(kind, &made);
+    gpu_end();
+}
+
+TN_TEST(a_descriptor_with_the_number_0_is_imported) { import_as_zero(NEW); }
+TN_TEST(an_old_version_imports_a_descriptor_with_the_number_0) { import_as_zero(OLD); }
+
 /* HIP does not say how large an imported memory is; a DMA buffer does. */
 TN_TEST(a_descriptor_of_less_memory_is_refused_by_its_size)
 {
