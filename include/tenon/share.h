@@ -20,10 +20,10 @@ TN_BEGIN_DECLS
  *                  that attach by name.
  * CUDA_VMM         The storage is memory of a device (tn_tensor_options.device), of CUDA or of
  *                  ROCm, which tenon made. The driver keeps the memory for whoever has it
- * mapped, whichever process made it and has ended since. CUDA_IPC         The storage is memory
- * of a device that another allocator made, such as cudaMalloc() or PyTorch, and that
- * tn_tensor_share() shared where it lies. It lives no longer than its process:
- * docs/guide/gpu.md.
+ *                  mapped, whichever process made it and has ended since.
+ * CUDA_IPC         The storage is memory of a device that another allocator made, such as
+ *                  cudaMalloc() or PyTorch, and that tn_tensor_share() shared where it lies.
+ *                  It lives no longer than its process: docs/guide/gpu.md.
  *
  * Members of the domain push, export and release tensors of each strategy in the same way, and
  * the storages that a dead process held are released. A program may mix strategies: a change

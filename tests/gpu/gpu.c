@@ -282,6 +282,13 @@ void gpu_stream_wait(CUstream stream)
     leave(0);
 }
 
+void gpu_await_loss(void)
+{
+    enter(0);
+    assert_int_not_equal(driver.cuStreamSynchronize(NULL), 0);
+    leave(0);
+}
+
 void gpu_stream_end(CUstream stream, CUcontext context)
 {
     enter_context(context);

@@ -106,6 +106,8 @@ void gpu_go_on(int32_t device);
 CUstream gpu_stream(CUcontext context);
 /** Wait for a stream of the primary context of device 0. */
 void gpu_stream_wait(CUstream stream);
+/** Wait until the default stream of device 0 has done work with which it lost its context. */
+void gpu_await_loss(void);
 void gpu_stream_end(CUstream stream, CUcontext context);
 /** Push a tensor, and tell the fake that all until now comes before what its receiver does. */
 void gpu_push(tn_queue *queue, tn_tensor *tensor);

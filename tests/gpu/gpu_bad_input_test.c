@@ -124,6 +124,7 @@ static int lose_device_and_go_on(void *unused)
     (void)unused;
     tn_tensor *there = gpu_pop(queue), *here, *popped;
     gpu_kernel_fill(there, 1); /* it is read-only here: the context is lost */
+    gpu_await_loss();
     tnt_signal(&ready);
     tnt_await(&go);
     const tn_tensor_options zeroed = {.struct_size = sizeof zeroed, .flags = TN_TENSOR_ZEROED};
