@@ -160,6 +160,8 @@ static PyObject *put(PyObject *object, PyObject *value)
         tnp_encode(((tnp_object *)self->queue)->domain, value, TN_NOW, &encoded) < 0)
         return NULL;
     int is_needed = put_encoded(self, &encoded);
+    if (is_needed >= 0)
+        tnp_count_sent(&encoded);
     tnp_encoded_fini(&encoded);
     return is_needed < 0 ? NULL : PyBool_FromLong(is_needed);
 }

@@ -51,22 +51,38 @@ static bool encode_plain(PyObject *value, tnp_encoded *ret)
     return true;
 }
 
+/*
+ * Make an array or a tensor available in the domain. NULL: raised; or, without an exception,
+ * the value is neither.
+ */
+static PyObject *transfer(PyObject *domain, PyObject *value, tn_deadline deadline,
+                          tnp_encoded *ret, char *ret_kind)
+{
+    struct tnp_conversion mine = {.tensors = no_tensors, .outer = tnp_conversion_now};
+    PyObject *tensor = NULL;
+    bool is_fixed;
+    tnp_conversion_now = &mine; /* which counts what is copied */
+    if (tnp_has_numpy() && Py_TYPE(value) == tnp_ndarray_type) {
+        tensor = tnp_transfer_array(domain, value, true, deadline, &is_fixed);
+        *ret_kind = is_fixed ? TNP_FIXED_ARRAY : TNP_ARRAY;
+    } else if (Py_TYPE(value) == &tnp_tensor_type) {
+        tensor = tnp_transfer_tensor(domain, value, deadline);
+        *ret_kind = TNP_TENSOR;
+    }
+    tnp_conversion_now = mine.outer;
+    ret->copied = mine.copied;
+    return tensor;
+}
+
 int tnp_encode(PyObject *domain, PyObject *value, tn_deadline deadline, tnp_encoded *ret)
 {
-    PyObject *tensor = NULL;
-    char kind = TNP_TENSOR;
-    bool is_fixed;
+    char kind;
     int failed;
     if (tnp_domain_of(domain) == NULL)
         return -1;
     if (encode_plain(value, ret))
         return 0;
-    if (tnp_has_numpy() && Py_TYPE(value) == tnp_ndarray_type) {
-        tensor = tnp_transfer_array(domain, value, true, deadline, &is_fixed);
-        kind = is_fixed ? TNP_FIXED_ARRAY : TNP_ARRAY;
-    } else if (Py_TYPE(value) == &tnp_tensor_type) {
-        tensor = tnp_transfer_tensor(domain, value, deadline);
-    }
+    PyObject *tensor = transfer(domain, value, deadline, ret, &kind);
     if (tensor != NULL)
         failed = encode_one(tensor, kind, ret);
     else
@@ -129,6 +145,7 @@ static PyObject *dump(PyObject *module, PyObject *args)
     Py_DECREF(domain);
     if (failed < 0)
         return NULL;
+    tnp_count_sent(&encoded);
     if (encoded.bytes == NULL)
         encoded.bytes =
             PyBytes_FromStringAndSize(encoded.start, (Py_ssize_t)encoded.size_bytes);

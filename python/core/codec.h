@@ -30,10 +30,11 @@ struct tnp_head {
 
 /* One dumps() or loads() that runs. */
 struct tnp_conversion {
-    PyObject *domain;  /* borrowed; NULL: loads() */
+    PyObject *domain;  /* borrowed; NULL: loads(), or no reducer can run */
     PyObject *tensors; /* a list, borrowed */
     PyObject *places;  /* in dumps(): a bytearray of struct tnp_place */
     tn_deadline deadline;
+    tnp_amount copied;            /* in dumps(): what was copied so far */
     struct tnp_conversion *outer; /* a reducer may call dumps() or loads() */
 };
 /** The innermost one of this thread; NULL: none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core.h"
+#include "message.h"
 
 static PyObject *version(PyObject *module, PyObject *unused)
 {
@@ -38,7 +38,7 @@ static int fill(PyObject *module)
         tnp_tensor_init,  tnp_device_init,   tnp_torch_memory_init, tnp_queue_init,
         tnp_popped_init,  tnp_backlog_init,  tnp_codec_init,        tnp_sync_init,
         tnp_guard_init,   tnp_any_lock_init, tnp_synchronized_init, tnp_condition_init,
-        tnp_process_init, tnp_inspect_init,  tnp_sched_init,
+        tnp_process_init, tnp_inspect_init,  tnp_sched_init,        tnp_traffic_init,
     };
     if (check_interpreter() < 0)
         return -1;

@@ -125,8 +125,10 @@ static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
     } else if (!keep) {
         storage = tnp_new_tensor(tnp_conversion_now->domain, byte, 1, &size,
                                  tnp_conversion_now->deadline);
-        if (storage != NULL)
+        if (storage != NULL) {
             tnp_copy_bytes(tn_tensor_data(storage), view.buf, (size_t)size);
+            tnp_note_copy(place.size_bytes);
+        }
     }
     PyBuffer_Release(&view);
     if (keep)
@@ -275,6 +277,7 @@ int tnp_encode_pickle(PyObject *domain, PyObject *value, tn_deadline deadline, t
         pickled = pickle(value);
         tnp_conversion_now = mine.outer;
     }
+    ret->copied = mine.copied;
     if (pickled != NULL)
         ret->bytes = assemble(pickled, mine.places);
     Py_XDECREF(pickled);

@@ -192,6 +192,8 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
         return NULL;
     int failed =
         push_or_raise(self, encoded.start, encoded.size_bytes, encoded.tensors, deadline);
+    if (failed == 0)
+        tnp_count_sent(&encoded);
     tnp_encoded_fini(&encoded);
     if (failed != 0)
         return NULL;

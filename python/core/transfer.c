@@ -131,8 +131,8 @@ PyObject *tnp_transfer_array(PyObject *domain, PyObject *array, bool may_copy,
         PyErr_Clear();
     else if ((tensor = find_view(domain, &view, dtype)) != NULL)
         *ret_is_fixed = view.readonly != 0;
-    else if (may_copy)
-        tensor = copy_of(domain, array, &view, dtype, deadline);
+    else if (may_copy && (tensor = copy_of(domain, array, &view, dtype, deadline)) != NULL)
+        tnp_note_copy((uint64_t)view.len);
     PyBuffer_Release(&view);
     return tensor == NULL ? NULL : tnp_tensor_wrap(tensor, domain);
 }
@@ -144,16 +144,25 @@ static bool lies_in(PyObject *tensor, PyObject *domain)
     return own != NULL && ((tnp_domain *)own)->domain == ((tnp_domain *)domain)->domain;
 }
 
+/* NULL: on a device, where the address is for those who give its work a stream. */
+static const void *host_address(const tn_tensor *t)
+{
+    return tn_tensor_device(t).type == TN_DEVICE_CPU ? tn_tensor_data(t) : NULL;
+}
+
 /* A private tensor is moved. Where moving is denied, the tensor is copied. */
 PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline deadline)
 {
     const tn_tensor *t = tensor_in(object);
+    const void *former = host_address(t);
     int status = 0;
     if (tnp_domain_of(domain) == NULL)
         return NULL;
     if (!tnp_info(t).is_shared)
         status = tnp_tensor_share_in(object, domain, deadline, NULL);
     if (status == 0 && lies_in(object, domain)) {
+        if (host_address(t) != former)
+            tnp_note_copy(tnp_info(t).size_bytes);
         Py_INCREF(object);
         return object;
     }
@@ -166,9 +175,11 @@ PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline de
         return tnp_raise(status);
     if ((status = tn_tensor_copy_attributes(copy, t)) != 0)
         tnp_raise(status);
-    if (status == 0 &&
-        tnp_tensor_copy_all((tnp_side){copy, NULL}, (tnp_side){tensor_in(object), object}) == 0)
+    if (status == 0 && tnp_tensor_copy_all((tnp_side){copy, NULL},
+                                           (tnp_side){tensor_in(object), object}) == 0) {
+        tnp_note_copy(tnp_info(copy).size_bytes);
         return tnp_tensor_wrap(copy, domain);
+    }
     tn_tensor_unref(copy);
     return NULL;
 }

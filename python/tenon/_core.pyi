@@ -356,6 +356,12 @@ def dumping() -> Optional[Tuple[Domain, _Timeout]]:
     """In a reducer that dumps() calls: the domain, and the seconds that may be spent waiting for memory. Else None."""
 def send(tensor: Tensor, /) -> int:
     """In a reducer: attach a tensor to the message. take() of the returned number gives it in loads()."""
+def note_copy(size_bytes: int, /) -> None:
+    """In a reducer: say that a tensor was copied into shared memory to be sent."""
+def count_into(buffer: Any, /) -> None:
+    """Count what this process sends in this memory of 32 bytes from now on, which other processes may use too."""
+def traffic() -> Tuple[int, int, int, int]:
+    """(count, bytes, count, bytes) of the arrays and tensors that were sent: without a copy, and with one."""
 def take(number: int, /) -> Tensor:
     """While loads() runs: the tensor with that number."""
 def take_array(number: int, /) -> Any: ...

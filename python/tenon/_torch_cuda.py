@@ -84,6 +84,7 @@ def bring_in(storage, domain, shown, timeout):
     if tensor.address != storage.data_ptr():
         former.record_stream(stream)  # its allocator gives the memory to others after the copy
         exchange(storage, storage_over(tensor.view((storage.nbytes(),), "uint8")))
+        _core.note_copy(storage.nbytes())
         _count_copy(storage.nbytes())
     tensor.record(stream)
     return tensor

@@ -164,6 +164,7 @@ def share(storage, domain=None, timeout=0, tensor=None):
         found = find(storage, domain)  # another thread may have moved the storage meanwhile
         if found is None:
             move(storage, target)
+            _core.note_copy(storage.nbytes())
         return target if found is None else found
 
 
