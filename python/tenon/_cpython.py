@@ -18,7 +18,7 @@ import os
 
 TYPE_CHECKING = False  # as typing has it, which takes long to import
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List
+    from typing import Any, Dict, Iterator, List, Optional
 
 # A part: its module, its path in the module ("" for the module itself), what in tenon needs it.
 Part = collections.namedtuple("Part", ["module", "path", "need"])
@@ -63,6 +63,7 @@ PARTS.update(
             ("sub_warning", "util", "sub_warning", "a pool warns by it that it waits for memory"),
             ("ForkingPickler", "reduction", "ForkingPickler", "messages use the reducers registered with it"),
             ("extra_reducers", "reduction", "ForkingPickler._extra_reducers", "core/pickle.c looks into it"),
+            ("DupFd", "reduction", "DupFd", "children of `python -m tenon` get the counters of the report"),
             ("get_spawning_popen", "context", "get_spawning_popen", "a child is sent what is pickled for it"),
             ("assert_spawning", "context", "assert_spawning", "sharedctypes pickle for children only"),
             ("INIT", "pool", "INIT", "the state of a Pool"),
@@ -102,6 +103,7 @@ INHERITED: List[Inherited] = [
         ("multiprocessing.popen_forkserver.Popen", "_launch", "a child is told of its objects"),
         ("multiprocessing.forkserver.ForkServer", "_preload_modules", "the server imports tenon once"),
         ("multiprocessing.util.Finalize", "_pid cancel", "a forked child leaves its domain at exit"),
+        ("multiprocessing.queues.Queue", "_on_queue_feeder_error", "what a ProcessPoolExecutor cannot send"),
         (_POOL, "Process _map_async _check_running _repopulate_pool", "the methods of a Pool"),
         (_POOL, "_pool _state _ctx _processes _taskqueue _cache", "the state of a Pool"),
         (_POOL, "_change_notifier _worker_handler _task_handler", "the threads of a Pool"),
@@ -187,13 +189,38 @@ def default_context_unused() -> Iterator[None]:
         default._actual_context = actual
 
 
+# A module that the fork server imports before all others, __main__ included, which its children then import.
+preloaded_first: Optional[str] = None
+
+
 def preload(module: str) -> None:
     """Have the fork server import a module when it starts."""
     from multiprocessing import forkserver
 
     server: Any = forkserver._forkserver
-    if module not in server._preload_modules:
-        server._preload_modules = [*server._preload_modules, module]
+    names = server._preload_modules
+    if module not in names:
+        names = [*names, module]
+    if preloaded_first is not None:
+        names = [preloaded_first, *(name for name in names if name not in (preloaded_first, "__main__"))]
+    server._preload_modules = names
+
+
+_prepared: Dict[str, Any] = {}
+
+
+def prepare_children(key: str, value: Any) -> None:
+    """Have every child of spawn and forkserver unpickle a value before it imports __main__."""
+    from multiprocessing import spawn
+
+    if not _prepared:
+        make = spawn.get_preparation_data
+
+        def get_preparation_data(name: str) -> Dict[str, Any]:
+            return {**make(name), **_prepared}
+
+        spawn.get_preparation_data = get_preparation_data
+    _prepared[key] = value
 
 
 # ---- locks of threads

@@ -125,6 +125,9 @@ class Reader:
             return False
         return True
 
+    def close(self):
+        """Do nothing. The queue stays open: it is no pipe whose writers learn from this that nobody reads."""
+
     def recv(self):
         try:
             return self._core.get()

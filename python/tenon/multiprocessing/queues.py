@@ -108,6 +108,12 @@ class Queue(Readable, _standard.Queue):
     """multiprocessing.Queue. isinstance() takes it for a queue of the standard library."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
+    _is_told_of_errors = False
+
+    def __init_subclass__(cls, **keywords):
+        # concurrent.futures has such a subclass: it learns there what cannot be pickled, not from put().
+        super().__init_subclass__(**keywords)
+        cls._is_told_of_errors = cls._on_queue_feeder_error is not _standard.Queue._on_queue_feeder_error
 
     def __init__(self, maxsize=0, *, ctx=None):
         maxsize = max(maxsize, 0)
@@ -165,6 +171,10 @@ class Queue(Readable, _standard.Queue):
             _put_into(self._core, obj, timeout if block else _at_once(timeout))
         except _core.TimedOut:
             raise Full from None
+        except Exception as error:
+            if not self._is_told_of_errors or isinstance(error, _core.PeerDied):
+                raise
+            self._on_queue_feeder_error(error, obj)
 
     def _get(self, timeout):
         return _next(self._core, timeout)
@@ -223,6 +233,10 @@ class Queue(Readable, _standard.Queue):
             self._feeder.close()
             self._backlog = None
         self._core = None  # not closed: a child that starts may not have opened it yet
+
+    def _terminate_broken(self):
+        # concurrent.futures calls it when a worker has died. No put() waits for a pipe that nobody reads.
+        self.close()
 
     def join_thread(self):
         assert self._closed, f"Queue {self!r} not closed"
