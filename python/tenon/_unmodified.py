@@ -107,11 +107,9 @@ def replace(strategy=None, keep=(), counters=None):
     if is_first:
         importlib.import_module(_OURS)
         sys.meta_path.insert(0, _Finder())
-        for name in PLACES:
+        for name, follow in _FOLLOWS.items():
             if name in sys.modules:
-                _mix(sys.modules[name])
-        if "torch" in sys.modules:
-            _install_torch()
+                follow(sys.modules[name])
     _cpython.prepare_children(_PREPARATION, _now)
     _cpython.preloaded_first = "tenon._in_fork_server"
 
@@ -178,10 +176,10 @@ def _mix(module):
 
 
 class _Finder:
-    """Finds the modules that replace() is about, as the other finders do, and mixes them once they are imported."""
+    """Finds the modules in _FOLLOWS as the other finders do."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" and name not in PLACES:
+        if name not in _FOLLOWS:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -205,13 +203,10 @@ class _Loader:
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._loader  # whoever looks finds the usual one
         self._loader.exec_module(module)
-        if module.__name__ == "torch":
-            _install_torch()
-        else:
-            _mix(module)
+        _FOLLOWS[module.__name__](module)
 
 
-def _install_torch():
+def _install_torch(torch):
     """Let PyTorch's tensors travel in tenon's memory from the start: the program may share them before it sends any."""
     try:
         ours = importlib.import_module("tenon.torch")
@@ -219,3 +214,20 @@ def _install_torch():
         warnings.warn(f"PyTorch's tensors travel as PyTorch sends them: {error}", RuntimeWarning, stacklevel=2)
     else:
         ours._notice()
+
+
+def _start_tracker(shared_memory):
+    """Start the resource tracker before a child can.
+
+    The standard library's locks start it as a rule. Without it a forked child that attaches to a
+    SharedMemory starts one of its own, which removes the memory when the child ends.
+    """
+    _cpython.resource_tracker.ensure_running()
+
+
+# What follows the import of a module.
+_FOLLOWS = {
+    **dict.fromkeys(PLACES, _mix),
+    "multiprocessing.shared_memory": _start_tracker,
+    "torch": _install_torch,
+}

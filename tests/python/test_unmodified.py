@@ -113,6 +113,7 @@ PRIVATE = """
 
     for each in (type(_default_context), mapstar, SemLock, ForkingPickler, multiprocessing.spawn.spawn_main):
         print(each.__module__)
+    print(multiprocessing.spawn.__name__)
     print(Queue.__module__, Pool.__module__, current_process()._config.get("authkey") is not None, _children)
     try:
         multiprocessing.queues._nothing
@@ -128,6 +129,7 @@ def test_private_names_are_those_of_the_original(runner):
         "multiprocessing.pool",
         "multiprocessing.synchronize",
         "multiprocessing.reduction",
+        "multiprocessing.spawn",
         "multiprocessing.spawn",
         "tenon.multiprocessing.queues tenon.multiprocessing.pool True set()",
         "module 'multiprocessing.queues' has no attribute '_nothing'",
@@ -187,6 +189,33 @@ def test_a_program_sets_its_start_method_once(runner):
         "None ['fork', 'spawn', 'forkserver']",
         "context has already been set spawn tenon.multiprocessing.context",
     ]
+
+
+def test_shared_memory_outlives_a_child_that_used_it(runner):
+    runner.write(
+        "program.py",
+        """
+        import multiprocessing
+        from multiprocessing.shared_memory import SharedMemory
+
+        def write(queue):
+            memory = SharedMemory(queue.get())
+            memory.buf[0] = 9
+            memory.close()
+
+        if __name__ == "__main__":
+            queue = multiprocessing.Queue()
+            child = multiprocessing.get_context("fork").Process(target=write, args=(queue,))
+            child.start()
+            memory = SharedMemory(create=True, size=1)
+            queue.put(memory.name)
+            child.join()
+            print(child.exitcode, memory.buf[0])
+            memory.close()
+            memory.unlink()
+        """,
+    )
+    assert runner.printed("program.py") == ["0 9"]
 
 
 # A killed reader of multiprocessing.Queue keeps the queue locked for ever.
@@ -278,6 +307,28 @@ def test_an_executor_has_workers_whose_calls_go_through_tenon(runner, method):
     runner.write("program.py", EXECUTOR)
     expected = ["[3, 2, 1] tenon.multiprocessing.queues", "True", "7", "broken"]
     assert runner.printed("program.py", method) == expected
+
+
+@pytest.mark.parametrize("bound", [0, 5])
+def test_a_subclass_of_a_queue_learns_what_cannot_be_pickled(runner, bound):
+    runner.write(
+        "program.py",
+        f"""
+        import multiprocessing.queues
+
+        class Told(multiprocessing.queues.Queue):
+            def _on_queue_feeder_error(self, error, obj):
+                print(obj, "pickle" in str(error))
+
+        queue = Told({bound}, ctx=multiprocessing.get_context())
+        queue.put([print])
+        queue.put((lambda: 1).__code__)
+        print(queue.get())
+        """,
+    )
+    lines = runner.printed("program.py")
+    assert lines[0].startswith("<code object <lambda>") and lines[0].endswith(" True")
+    assert lines[1:] == ["[<built-in function print>]"]
 
 
 # ---- as python runs a program

@@ -163,12 +163,11 @@ class Queue(Readable, _standard.Queue):
     def put(self, obj, block=True, timeout=None):
         if self._closed:
             self._check()
-        if self._backlog is not None:
-            if self._backlog.put(obj):
-                self._feeder.start(self._backlog)
-            return
         try:
-            _put_into(self._core, obj, timeout if block else _at_once(timeout))
+            if self._backlog is None:
+                _put_into(self._core, obj, timeout if block else _at_once(timeout))
+            elif self._backlog.put(obj):
+                self._feeder.start(self._backlog)
         except _core.TimedOut:
             raise Full from None
         except Exception as error:
