@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tenon`: programs that know only multiprocessing and PyTorch, which are run as they are."""
 
+import pathlib
 import re
 import signal
 import subprocess
@@ -540,6 +541,23 @@ def test_a_report_is_made_however_the_program_ends(runner):
     done = runner.tenon("--report", "program.py")
     assert done.returncode == 1 and report_of(done.stderr) == [("0", "0 bytes")] * 3
     assert done.stderr.count("tenon: ") == 2 and "ZeroDivisionError" in done.stderr
+
+
+def test_the_commands_of_the_guide_do_what_the_page_shows(runner):
+    pytest.importorskip("numpy")
+    docs = pathlib.Path(__file__).resolve().parents[2] / "docs"
+    program = (docs / "examples" / "guide_unmodified.py").read_text()
+    for name in ("frames.py", "package/frames.py"):
+        runner.write(name, program)
+    script = f'python() {{ "{sys.executable}" "$@"; }}\n. "{docs}/examples/guide_unmodified.sh"'
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=runner.folder, capture_output=True, text=True, check=True, timeout=TIMEOUT_S
+    )
+    assert done.stdout == "55\n" * 4
+    line, _, rest = done.stderr.partition("\n")
+    report, _, others = rest.partition(line)
+    assert report.count("\n") == 4 and f"```\n{report}```" in (docs / "guide" / "python-unmodified.md").read_text()
+    assert line + others == LINE.format("arena") + LINE.format("file_descriptor") + LINE.format("arena")
 
 
 # ---- PyTorch
