@@ -15,8 +15,6 @@ enum {
     MANY_TENSORS = 4096
 }; /* with so many tensors, further copies into blocks of their own cost more than they save */
 
-_Thread_local struct tnp_conversion *tnp_conversion_now;
-
 /* What this file uses of modules of Python. */
 static struct {
     PyObject *pickler, *bytes_io;

@@ -15,6 +15,9 @@ static _Atomic uint64_t own[WORD_COUNT];
 static _Atomic uint64_t *words = own; /* changed with the GIL held */
 static Py_buffer named;               /* what count_into() was given; .obj is NULL: nothing */
 
+_Thread_local struct tnp_conversion
+    *tnp_conversion_now; /* here, since copies are noted in it */
+
 void tnp_note_copy(uint64_t size_bytes)
 {
     if (tnp_conversion_now == NULL)

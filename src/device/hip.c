@@ -40,10 +40,10 @@ enum { MOST_DEPTH = 8 };
 static _Thread_local struct {
     int depth;
     struct {
-        int device;
-        bool is_clean; /* the thread had no error of HIP */
+        uint8_t device; /* fewer are supported */
+        bool is_clean;  /* the thread had no error of HIP */
     } before[MOST_DEPTH];
-} stack;
+} stack; /* small, since a library that is loaded late has little room for thread-local data */
 
 static CUresult retain(CUcontext *ret_context, CUdevice device)
 {
@@ -78,7 +78,7 @@ static CUresult push(CUcontext context)
         clean(is_clean);
         return result;
     }
-    stack.before[stack.depth].device = device;
+    stack.before[stack.depth].device = (uint8_t)device;
     stack.before[stack.depth++].is_clean = is_clean;
     return 0;
 }

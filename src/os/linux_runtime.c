@@ -5,8 +5,8 @@
  * I1  A process keeps to the folder that it prepared, or in which it joined a domain, because
  *     folders come and go with login sessions, and a program may change its environment. Its
  *     forked children, its tenond, and what tenond starts keep to the folder too. If no
- * variable named the folder, the process keeps to another one once the folder cannot be used
- * any more, or once the tenond of a domain went on in the other one.
+ *     variable named the folder, the process keeps to another one once the folder cannot be
+ *     used any more, or once the tenond of a domain went on in the other one.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -194,17 +194,44 @@ static bool read_environment(struct tni_linux_folder *ret)
     return true;
 }
 
+/* A folder that was told to a caller, who may use its path for ever. */
+struct told {
+    struct tni_linux_folder folder;
+    const struct told *before;
+};
+
+/* Find the folder among those that were told, or add it. "": there is no memory. */
+static const char *tell(const struct tni_linux_folder *c)
+{
+    static const struct told *_Atomic last;
+    static struct told first; /* most processes have only one */
+    static _Atomic bool is_first_taken;
+    const struct told *before = atomic_load(&last), *t = before;
+    while (t != NULL && strcmp(t->folder.path, c->path) != 0)
+        t = t->before;
+    if (t != NULL)
+        return t->folder.path;
+    struct told *next = atomic_exchange(&is_first_taken, true) ? malloc(sizeof *next) : &first;
+    if (next == NULL)
+        return "";
+    *next = (struct told){.folder = *c};
+    do
+        next->before = before;
+    while (!atomic_compare_exchange_weak(&last, &before, next));
+    return next->folder.path;
+}
+
 /* "" if the path does not fit, which tni_os_runtime_prepare() refuses. */
 const char *tni_os_runtime_folder(void)
 {
-    static _Thread_local struct tni_linux_folder chosen;
+    struct tni_linux_folder chosen;
     char why[TNI_LINUX_PATH_BYTES];
     const struct kept *k = find_kept();
     if (k != NULL)
         return k->folder.path;
     if (!read_environment(&chosen))
         (void)!tni_linux_choose_folder(&chosen, why, sizeof why);
-    return chosen.path;
+    return tell(&chosen);
 }
 
 /* Log, once, that the folder of $XDG_RUNTIME_DIR is not used. */
