@@ -49,7 +49,8 @@ enum {
     TN_ORDER_AUTO = 0, /* by rank if the times of all tasks of the first list that the scheduler
                           gets are known, else by depth; so for later lists too */
     TN_ORDER_DEPTH = 1, /* depth first: few results are waited for at a time */
-    TN_ORDER_RANK = 2   /* first the task with the longest way to the end of the graph */
+    TN_ORDER_RANK = 2 /* first the task with the longest way to the end of the graph, from when
+                         it was added: those of later lists overtake it only for a while */
 };
 
 enum {
@@ -507,8 +508,9 @@ TN_API TN_NODISCARD int tn_task_end(tn_graph *graph, uint64_t task, int status);
 TN_API TN_NODISCARD int tn_task_end_on(tn_graph *graph, uint64_t task, int fd);
 
 /**
- * Give back the CPU of the task that this thread runs, so that another task may begin. The task
- * keeps its other resources. To be called before a long wait. A second call does nothing.
+ * Give back the CPU of the task that this thread runs, so that another task may begin; of a
+ * task that requests less than one CPU, also its part of THREADS. The task keeps its other
+ * resources. To be called before a long wait. A second call does nothing.
  * @return 0, TN_ERR_INVALID (this thread runs no task, or a function of a kind with a pool), or
  *         TN_ERR_FORKED
  *

@@ -2,12 +2,13 @@
 /*
  * order: which task of a list is to run before which.
  *
- * By depth: the list is walked from the tasks on which none depends, inputs first. So a result
- * is used soon after it was made, and few results are in memory at a time.
+ * By depth: as walk.c says, so that few results are in memory at a time.
  * By rank: the time from the beginning of a task to the end of all that depends on it, the
  * longest first. Source: Topcuoglu, Hariri, Wu, Performance-effective and low-complexity task
  * scheduling for heterogeneous computing, IEEE TPDS 2002, the upward rank; here without the
- * times of transfers, since the places are chosen later.
+ * times of transfers, since the places are chosen later. Lists that are added later count from
+ * then: a task is overtaken only by those that were added at most so much later as their rank
+ * is longer, so no stream of long tasks keeps a short one waiting for ever.
  */
 #include <stdlib.h>
 
@@ -15,8 +16,7 @@
 
 enum { ORDER_BITS = 48, RANK_SHIFT = 8, UNKNOWN_NS = 1000000 };
 #define ORDER_MASK ((UINT64_C(1) << ORDER_BITS) - 1)
-
-static bool is_in_list(uint64_t input) { return (input & TNI_INPUT_IN_LIST) != 0; }
+#define RANK_MOST  (ORDER_MASK >> 1)
 
 /* ---- checks ------------------------------------------------------------------------------ */
 
@@ -32,7 +32,7 @@ static int check_inputs(const struct tni_task_list *list, uint32_t old_count,
                             i, (unsigned long long)end, (unsigned long long)at);
         for (; at < end; at++) {
             uint64_t input = list->inputs[at], number = input & ~TNI_INPUT_IN_LIST;
-            bool is_own = is_in_list(input);
+            bool is_own = tni_is_in_list(input);
             if (number >= (is_own ? list->count : old_count))
                 return tni_fail(
                     TN_ERR_INVALID,
@@ -55,14 +55,14 @@ static void fill_successors(struct tni_order *order)
     uint32_t *first = order->successor_first;
     uint64_t inputs = list->count > 0 ? tni_input_end(list, list->count - 1) : 0;
     for (uint64_t i = 0; i < inputs; i++)
-        if (is_in_list(list->inputs[i]))
+        if (tni_is_in_list(list->inputs[i]))
             first[(list->inputs[i] & ~TNI_INPUT_IN_LIST) + 1]++;
     for (uint32_t i = 0; i < list->count; i++)
         first[i + 1] += first[i];
     /* Fill from the end of each range, so that the sums need no copy. */
     for (uint32_t task = list->count; task-- > 0;)
         for (uint64_t i = tni_input_end(list, task); i-- > tni_input_first(list, task);)
-            if (is_in_list(list->inputs[i])) {
+            if (tni_is_in_list(list->inputs[i])) {
                 uint32_t input = (uint32_t)list->inputs[i];
                 order->successors[--first[input + 1]] = task;
             }
@@ -70,78 +70,6 @@ static void fill_successors(struct tni_order *order)
     for (uint32_t i = 0; i < list->count; i++)
         first[i] = first[i + 1];
     first[list->count] = (uint32_t)(inputs - order->old_input_count);
-}
-
-/* ---- depth first ------------------------------------------------------------------------- */
-
-enum { NEW, OPEN, DONE };
-
-/* The walk: tasks whose inputs are being walked, the innermost last. */
-struct walk {
-    struct tni_order *order;
-    uint32_t *stack; /* [count] */
-    uint64_t *next;  /* [count]: the next input of a task */
-    uint8_t *state;  /* [count] */
-    uint32_t depth, placed;
-};
-
-static int fail_circle(const struct walk *walk, uint32_t again)
-{
-    uint32_t length = 0;
-    while (walk->stack[walk->depth - 1 - length] != again)
-        length++;
-    return tni_fail(TN_ERR_INVALID,
-                    "tasks %u and %u of the list wait for each other, in a circle of %u", again,
-                    walk->stack[walk->depth - 1], length + 1);
-}
-
-static void open_task(struct walk *walk, uint32_t task)
-{
-    walk->state[task] = OPEN;
-    walk->next[task] = tni_input_first(walk->order->list, task);
-    walk->stack[walk->depth++] = task;
-}
-
-/* Walk one task and all that it waits for. */
-static int walk_from(struct walk *walk, uint32_t task)
-{
-    const struct tni_task_list *list = walk->order->list;
-    open_task(walk, task);
-    while (walk->depth > 0) {
-        uint32_t top = walk->stack[walk->depth - 1];
-        uint64_t end = tni_input_end(list, top), *next = &walk->next[top];
-        while (*next < end && (!is_in_list(list->inputs[*next]) ||
-                               walk->state[(uint32_t)list->inputs[*next]] == DONE))
-            ++*next;
-        if (*next < end) {
-            uint32_t input = (uint32_t)list->inputs[(*next)++];
-            if (walk->state[input] == OPEN)
-                return fail_circle(walk, input);
-            open_task(walk, input);
-            continue;
-        }
-        walk->state[top] = DONE;
-        walk->order->position[top] = walk->placed;
-        walk->order->by_position[walk->placed++] = top;
-        walk->depth--;
-    }
-    return 0;
-}
-
-static int place_by_depth(struct walk *walk)
-{
-    const struct tni_order *order = walk->order;
-    for (uint32_t pass = 0; pass < 2 && walk->placed < order->list->count; pass++)
-        for (uint32_t i = 0; i < order->list->count; i++) {
-            bool is_last = order->successor_first[i] == order->successor_first[i + 1];
-            if (walk->state[i] != NEW || (pass == 0 && !is_last))
-                continue;
-            /* In the second pass there are only circles. */
-            int status = walk_from(walk, i);
-            if (status != 0)
-                return status;
-        }
-    return 0;
 }
 
 /* ---- keys -------------------------------------------------------------------------------- */
@@ -178,6 +106,14 @@ static void rank(struct tni_order *order)
     }
 }
 
+/* Where a task comes by its rank: by the time at which it has to begin, were it the only one.
+ */
+static uint64_t place_of(uint64_t rank_ns, uint64_t added_ns)
+{
+    uint64_t added = TNI_MIN(added_ns >> RANK_SHIFT, RANK_MOST);
+    return RANK_MOST + added - TNI_MIN(rank_ns >> RANK_SHIFT, RANK_MOST);
+}
+
 static void set_keys(struct tni_order *order, struct tni_plan *plan)
 {
     const struct tni_task_list *list = order->list;
@@ -188,9 +124,8 @@ static void set_keys(struct tni_order *order, struct tni_plan *plan)
     if (is_by_rank)
         rank(order);
     for (uint32_t i = 0; i < list->count; i++) {
-        uint64_t place = is_by_rank
-                             ? ORDER_MASK - TNI_MIN(order->keys[i] >> RANK_SHIFT, ORDER_MASK)
-                             : (plan->order_next + order->position[i]) & ORDER_MASK;
+        uint64_t place = is_by_rank ? place_of(order->keys[i], list->added_ns)
+                                    : (plan->order_next + order->position[i]) & ORDER_MASK;
         uint64_t last = (uint64_t)(TNI_PRIORITY_MOST - list->tasks[i].priority);
         order->keys[i] = last << ORDER_BITS | place;
     }
@@ -224,18 +159,13 @@ int tni_order_init(struct tni_order *order, struct tni_plan *plan,
     order->keys = calloc(n + 1, sizeof *order->keys);
     order->successor_first = calloc(n * 4 + 1, sizeof *order->successor_first);
     order->successors = malloc((edges + 1) * sizeof *order->successors);
-    order->scratch = calloc(n + 1, sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint8_t));
-    if (order->keys == NULL || order->successor_first == NULL || order->successors == NULL ||
-        order->scratch == NULL)
+    if (order->keys == NULL || order->successor_first == NULL || order->successors == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory to order %zu tasks", n);
     order->by_position = order->successor_first + n + 1;
     order->position = order->by_position + n;
     order->feeds = order->position + n;
-    struct walk walk = {.order = order, .next = order->scratch};
-    walk.stack = (uint32_t *)(walk.next + n);
-    walk.state = (uint8_t *)(walk.stack + n);
     fill_successors(order);
-    status = place_by_depth(&walk);
+    status = tni_order_walk(order);
     if (status != 0)
         return status;
     set_keys(order, plan);
@@ -249,5 +179,4 @@ void tni_order_fini(struct tni_order *order)
     free(order->keys);
     free(order->successor_first);
     free(order->successors);
-    free(order->scratch);
 }

@@ -114,6 +114,7 @@ struct tni_graph {
 /* A list of tasks to add, checked by tni_graph_add(). */
 struct tni_task_list {
     uint32_t count;
+    uint64_t added_ns; /* now, since the scheduler began */
     const struct tni_new_task {
         struct tn_kind *kind;
         void *context;

@@ -592,7 +592,7 @@ void tni_crew_secede(struct tni_worker *worker)
     if (!worker->has_seceded) {
         worker->has_seceded = true;
         sched->seceded_count++; /* its thread is one more than the resources allow */
-        tni_plan_give_back(&sched->plan, worker->running, 1u << TNI_CPU, tni_os_now_ns());
+        tni_plan_give_back(&sched->plan, worker->running, TNI_BUILT_IN_MASK, tni_os_now_ns());
         tni_crew_wake(sched);
     }
     tni_sched_unlock(sched);

@@ -109,6 +109,7 @@ struct tn_sched {
     struct tni_plan plan;
     struct tn_sched_options options; /* its pointers to texts are not kept */
     int32_t pid;                     /* of the process that made it */
+    uint64_t began_ns;               /* when that was */
     struct tn_graph *graphs;
     struct tn_data *data;
     tni_os_cond data_changed; /* broadcast when data was moved, or tasks that name it ended, */

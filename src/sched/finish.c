@@ -5,6 +5,12 @@
 
 #include "sched/crew.h"
 
+/* This thread's detail; or, if the function of a task set none, what the status says. */
+static const char *sentence_of(int status)
+{
+    return tn_error_detail()[0] != '\0' ? tn_error_detail() : tn_status_sentence(status);
+}
+
 void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int status)
 {
     if (graph->failure_status != 0)
@@ -14,7 +20,7 @@ void tni_finish_failure(struct tn_graph *graph, const struct tni_task *task, int
         snprintf(graph->failure, sizeof graph->failure, "the graph was cancelled");
     else
         snprintf(graph->failure, sizeof graph->failure, "task %u (%.64s): %s", task->id,
-                 task->kind->name, tn_error_detail());
+                 task->kind->name, sentence_of(status));
 }
 
 void tni_finish_keep_sentence(struct tn_graph *graph, const struct tni_task *task)
@@ -23,7 +29,7 @@ void tni_finish_keep_sentence(struct tn_graph *graph, const struct tni_task *tas
     if (early == NULL)
         return; /* the status tells enough */
     early->task = task;
-    snprintf(early->sentence, sizeof early->sentence, "%s", tn_error_detail());
+    snprintf(early->sentence, sizeof early->sentence, "%s", sentence_of(task->early_status));
     early->next = graph->early;
     graph->early = early;
 }

@@ -163,6 +163,7 @@ static int add_tasks(struct tn_graph *graph, const tn_task_list *given,
     if (status == 0 && given->access_ends != NULL && given->count > 0)
         status = read_accesses(sched, given, &accesses);
     const struct tni_task_list list = {.count = (uint32_t)given->count,
+                                       .added_ns = tni_sched_now_ns(sched) - sched->began_ns,
                                        .tasks = tasks,
                                        .input_ends = given->input_ends,
                                        .inputs = given->inputs,

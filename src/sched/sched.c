@@ -75,6 +75,7 @@ static int init_sched(struct tn_sched *sched)
                                           .skips = sched->options.skips,
                                           .skew = sched->options.skew};
     sched->pid = tni_os_pid();
+    sched->began_ns = tni_sched_now_ns(sched);
     int status = tni_plan_init(&sched->plan, &plan);
     if (status != 0)
         return status;

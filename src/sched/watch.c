@@ -147,8 +147,12 @@ static int add_watch(struct tni_watcher *watcher, struct tni_task *task, int fd)
         return tni_fail(TN_ERR_NO_MEMORY, "there is no memory to watch a descriptor");
     *watch = (struct tni_watch){.next = watcher->watches, .task = task, .fd = -1};
     int status = tni_os_duplicate(fd, &watch->fd);
-    if (status == 0)
+    if (status == 0) {
         status = tni_os_loop_add(watcher->set, watch->fd, (uintptr_t)watch);
+        if (status == TN_ERR_INVALID) /* the error names the copy */
+            tni_fail(status,
+                     "descriptor %d is of a file or a folder, for which nobody can wait", fd);
+    }
     if (status != 0) {
         tni_os_close(watch->fd);
         free(watch);

@@ -313,7 +313,9 @@ static int ask_wrongly(const tn_task_call *call)
     TN_CHECK(tn_task_end_on(call->graph, call->task, 1 << 20) == TN_ERR_INVALID);
     TN_CHECK(strstr(tn_error_detail(), "1048576") != NULL);
     TN_CHECK(tn_task_end_on(call->graph, call->task, file) == TN_ERR_INVALID);
-    TN_CHECK(strstr(tn_error_detail(), "of a file") != NULL);
+    char sentence[64];
+    snprintf(sentence, sizeof sentence, "descriptor %d is of a file", file);
+    TN_CHECK(strstr(tn_error_detail(), sentence) != NULL);
     TN_CHECK(tn_task_end_on(call->graph, call->task + 1, q->pipe[0]) == TN_ERR_NOT_FOUND);
     TN_CHECK_OK(tn_task_end_on(call->graph, call->task, q->pipe[0]));
     TN_CHECK(tn_task_end_on(call->graph, call->task, q->pipe[0]) == TN_ERR_EXISTS);

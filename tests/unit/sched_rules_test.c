@@ -289,6 +289,108 @@ TN_TEST(what_a_scarce_resource_waits_for_comes_first)
     assert_int_equal(begin_of_feeder(8), 11 * 10 * MS); /* the GPU has enough to do */
 }
 
+/* ---- how many results lie in memory ------------------------------------------------------ */
+
+enum { MOST_INPUTS = 1200 };
+
+/* A list of tasks, in which the first `loads` make results that count. */
+static struct {
+    tn_task tasks[MOST_TASKS];
+    uint64_t ends[MOST_TASKS], inputs[MOST_INPUTS];
+    uint32_t count, input_count, loads;
+} list;
+
+static uint32_t new_task(void)
+{
+    assert_true(list.count < MOST_TASKS);
+    list.tasks[list.count] = (tn_task){.run_ns = MS};
+    list.ends[list.count] = list.input_count;
+    return list.count++;
+}
+
+/* Let the task that was made last read another one. */
+static void read_result(uint32_t task)
+{
+    assert_true(list.input_count < MOST_INPUTS);
+    list.inputs[list.input_count++] = TN_TASK_OF_LIST(task);
+    list.ends[list.count - 1] = list.input_count;
+}
+
+static uint64_t last_use(uint32_t load)
+{
+    uint64_t last_ns = ran[load].ended_ns;
+    for (uint32_t i = 0, at = 0; i < list.count; i++)
+        for (; at < list.ends[i]; at++)
+            if (list.inputs[at] == TN_TASK_OF_LIST(load))
+                last_ns = TNI_MAX(last_ns, ran[i].ended_ns);
+    return last_ns;
+}
+
+/* Run the list on one CPU. @return the most loads that were there and needed at a time */
+static uint32_t run_list(void)
+{
+    uint32_t most = 0;
+    tn_sched *sched =
+        open_sched((tn_sched_options){.resources = "CPU=1", .order = TN_ORDER_DEPTH});
+    tn_graph *graph = open_graph(sched);
+    for (uint32_t i = 0; i < list.count; i++)
+        list.tasks[i].kind = i == 0 ? add_kind(sched, NULL, NULL) : list.tasks[0].kind;
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = list.tasks, .count = list.count,
+                                        .input_ends = list.ends, .inputs = list.inputs),
+                             NULL));
+    (void)run(sched, graph);
+    for (uint32_t i = 0; i < list.count; i++) {
+        uint32_t there = 0;
+        for (uint32_t j = 0; j < list.loads; j++)
+            there += ran[j].ended_ns <= ran[i].ended_ns && last_use(j) >= ran[i].ended_ns;
+        most = TNI_MAX(most, there);
+    }
+    tn_sched_close(sched);
+    return most;
+}
+
+/* Each step reads the next load, and what the step before has made. */
+TN_TEST(the_input_that_needs_most_results_comes_first)
+{
+    enum { STEPS = 50 };
+    memset(&list, 0, sizeof list);
+    while (list.loads < STEPS)
+        list.loads += new_task() < STEPS;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        uint32_t step = new_task();
+        read_result(i);
+        if (i > 0)
+            read_result(step - 1);
+    }
+    assert_true(run_list() <= 2);
+}
+
+/* The mean of each column is taken from each of its loads; then the rows are added up. */
+TN_TEST(a_task_that_frees_its_input_comes_at_once)
+{
+    enum { SIDE = 10 };
+    memset(&list, 0, sizeof list);
+    while (list.loads < SIDE * SIDE)
+        list.loads += new_task() < SIDE * SIDE;
+    for (uint32_t column = 0; column < SIDE; column++) {
+        (void)new_task();
+        for (uint32_t row = 0; row < SIDE; row++)
+            read_result(row * SIDE + column);
+    }
+    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+        (void)new_task();
+        read_result(i);
+        read_result(SIDE * SIDE + i % SIDE);
+    }
+    for (uint32_t row = 0; row < SIDE; row++) {
+        (void)new_task();
+        for (uint32_t column = 0; column < SIDE; column++)
+            read_result(SIDE * SIDE + SIDE + row * SIDE + column);
+    }
+    assert_true(run_list() <= SIDE + 1);
+}
+
 /* ---- which slot -------------------------------------------------------------------------- */
 
 /*

@@ -379,17 +379,63 @@ static int secede_and_meet(const tn_task_call *call)
     return meet(call);
 }
 
-TN_TEST(a_task_that_secedes_gives_its_cpu_to_another)
+static void meet_after_secede(const char *request)
 {
     enum { TASKS = 100 }; /* more than CPU and THREADS are */
     struct meeting meeting = {.expected = TASKS};
     tn_sched *sched = open_sched("CPU=1");
     tn_graph *graph = open_graph(sched);
-    tn_kind *kind = add_kind(sched, secede_and_meet, NULL);
+    tn_kind *kind = add_kind(sched, secede_and_meet, request);
     assert_int_equal(tn_task_secede(), TN_ERR_INVALID);
     for (int i = 0; i < TASKS; i++)
         (void)add_task(graph, (tn_task){.kind = kind, .context = &meeting}, NULL, 0);
     TN_CHECK_OK(tn_graph_wait(graph, TN_FOREVER));
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_task_that_secedes_gives_its_cpu_to_another) { meet_after_secede(NULL); }
+TN_TEST(a_task_without_cpu_that_secedes_gives_its_thread_back) { meet_after_secede("CPU=0"); }
+
+/* Each of these adds another one, until the short task has begun. */
+struct stream {
+    tn_kind *kind;
+    _Atomic bool is_over;
+};
+
+static int add_another(const tn_task_call *call)
+{
+    struct stream *stream = call->context;
+    if (!atomic_load(&stream->is_over))
+        (void)add_task(call->graph,
+                       (tn_task){.kind = stream->kind, .context = stream, .run_ns = 1000000},
+                       NULL, 0);
+    return 0;
+}
+
+static int end_stream(const tn_task_call *call)
+{
+    struct stream *stream = call->context;
+    atomic_store(&stream->is_over, true);
+    return 0;
+}
+
+TN_TEST(a_stream_of_long_tasks_does_not_keep_a_short_one_waiting)
+{
+    struct stream stream = {0};
+    tn_sched *sched = open_sched("CPU=1"); /* by rank, since all times are known */
+    tn_graph *graph = open_graph(sched);
+    tn_kind *ends = add_kind(sched, end_stream, NULL);
+    stream.kind = add_kind(sched, add_another, NULL);
+    const tn_task tasks[] = {
+        {.kind = stream.kind, .context = &stream, .run_ns = 1000000},
+        {.kind = stream.kind, .context = &stream, .run_ns = 1000000},
+        {.kind = ends, .context = &stream, .run_ns = 1000},
+    };
+    TN_CHECK_OK(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = 3), NULL));
+    int status = tn_graph_wait(graph, tnt_deadline(10000));
+    atomic_store(&stream.is_over, true);
+    TN_CHECK_OK(status);
     tn_sched_close(sched);
 }
 
