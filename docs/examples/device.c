@@ -23,6 +23,24 @@ static void show_free(void)
     /* end */
 }
 
+static void find_address(void)
+{
+    /* show: tn_device_find_address */
+    tn_device device;
+    char here[8];
+    if (tn_device_find_address(here, &device) != 0)
+        printf("no device: %s\n", tn_error_detail());
+    /* end */
+}
+
+static void wait_for(tn_device device)
+{
+    /* show: tn_device_wait */
+    void *stream = NULL; /* or a CUstream */
+    must(tn_device_wait(device, stream));
+    /* end */
+}
+
 int main(void)
 {
     /* show: tn_device_count */
@@ -38,5 +56,7 @@ int main(void)
     if (tn_device_find("cuda:0", &device) != 0) /* or "GPU-" and a UUID */
         must(tn_device_find("cpu", &device));
     /* end */
+    find_address();
+    wait_for(device);
     return 0;
 }

@@ -103,6 +103,31 @@ TN_API TN_NODISCARD int tn_device_get_free(tn_device device, uint64_t *ret_bytes
  */
 TN_API TN_NODISCARD int tn_device_find(const char *text, tn_device *ret_device);
 
+/**
+ * Find the device that has the memory at an address, whichever library of this process made it.
+ *
+ * @param address  of memory of a device, as this process's calls of the driver have it
+ * @return 0; TN_ERR_NOT_FOUND: no device that this process sees has memory there, as if it is
+ *         memory of the host; TN_ERR_UNSUPPORTED: as tn_device_count(), or the driver does not
+ *         tell; TN_ERR_INVALID: an argument is NULL; TN_ERR_DEVICE; TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: as tn_device_count().
+ */
+TN_API TN_NODISCARD int tn_device_find_address(const void *address, tn_device *ret_device);
+
+/**
+ * Wait until a stream has done all that it was given before the call.
+ *
+ * @param stream  a CUstream, borrowed, of the primary context of the device; NULL is the legacy
+ *                default stream. Ignored for the CPU, for which there is nothing to wait for
+ * @return 0; TN_ERR_INVALID: the stream is of another device or context, or is being captured
+ *         into a graph; TN_ERR_NOT_FOUND: no device has this number; TN_ERR_DEVICE: the driver
+ *         failed; as tn_device_count()
+ *
+ * Threads: any.   Blocks: until then, without a deadline.
+ */
+TN_API TN_NODISCARD int tn_device_wait(tn_device device, void *stream);
+
 TN_END_DECLS
 
 #endif

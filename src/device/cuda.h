@@ -155,6 +155,7 @@ void tni_cuda_unmap_memory(struct tni_cuda *cuda, const struct tni_device_memory
 
 int tni_cuda_classify(const struct tni_memory_kind *kind, int32_t id, uint64_t address,
                       uint64_t bytes, struct tni_device_foreign *ret_foreign);
+int tni_cuda_locate(const struct tni_memory_kind *kind, uint64_t address, int32_t *ret_id);
 int tni_cuda_export(const struct tni_memory_kind *kind,
                     const struct tni_device_foreign *foreign,
                     uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);

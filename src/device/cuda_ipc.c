@@ -137,6 +137,26 @@ int tni_cuda_classify(const struct tni_memory_kind *kind, int32_t id, uint64_t a
     return status;
 }
 
+int tni_cuda_locate(const struct tni_memory_kind *kind, uint64_t address, int32_t *ret_id)
+{
+    struct tni_cuda *cuda = kind->driver;
+    struct answer a;
+    int status = tni_cuda_begin(kind);
+    if (status == 0)
+        status = tni_cuda_need(cuda, TNI_CUDA_pointers, "finding the device of an address");
+    if (status == 0)
+        status = ask(cuda, address, &a); /* it needs no context */
+    if (status != 0)
+        return status;
+    for (int32_t id = 0; id < cuda->device_count && a.type == CU_MEMORYTYPE_DEVICE; id++)
+        if (cuda->devices[id].number == a.ordinal) {
+            *ret_id = id;
+            return 0;
+        }
+    return tni_fail(TN_ERR_NOT_FOUND, "address %llx is not of memory of a device",
+                    (unsigned long long)address);
+}
+
 /* ---- exporting --------------------------------------------------------------------------- */
 
 int tni_cuda_export(const struct tni_memory_kind *kind,

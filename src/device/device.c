@@ -90,6 +90,7 @@ static int count_none(const struct tni_memory_kind *kind)
     .unmap = tni_cuda_unmap,                                                                   \
     .granularity = tni_cuda_granularity,                                                       \
     .classify = tni_cuda_classify,                                                             \
+    .locate = tni_cuda_locate,                                                                 \
     .export = tni_cuda_export,                                                                 \
     .open = tni_cuda_open,                                                                     \
     .close = tni_cuda_close,                                                                   \
@@ -352,4 +353,41 @@ int tn_device_find(const char *text, tn_device *ret_device)
                     "'%.60s' names no device: expected cpu, cuda, rocm, each with or without "
                     "a colon and a number, or a UUID",
                     text);
+}
+
+/* Find the address among the memory of one type of devices. */
+static int locate(int32_t type, const void *address, tn_device *ret_device)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(type);
+    int32_t id;
+    int count = kind->count(kind);
+    int status = count < 0 ? count : kind->locate(kind, (uintptr_t)address, &id);
+    if (status == 0)
+        *ret_device = (tn_device){type, id};
+    return status;
+}
+
+int tn_device_find_address(const void *address, tn_device *ret_device)
+{
+    if (address == NULL)
+        return tni_fail_null("address");
+    if (ret_device == NULL)
+        return tni_fail_null("ret_device");
+    int status = locate(TN_DEVICE_CUDA, address, ret_device);
+    if (status != TN_ERR_NOT_FOUND && status != TN_ERR_UNSUPPORTED)
+        return status;
+    struct sentence why = keep_sentence();
+    int other = locate(TN_DEVICE_ROCM, address, ret_device);
+    return other == TN_ERR_UNSUPPORTED ? tni_fail(status, "%s", why.text) : other;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+int tn_device_wait(tn_device device, void *stream)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(device.type);
+    int status = tni_device_check(device);
+    if (status == 0 && kind->check_stream != NULL)
+        status = kind->check_stream(kind, device.id, stream);
+    return status == 0 ? kind->wait(kind, device.id, stream) : status;
 }

@@ -102,6 +102,8 @@ struct tni_memory_kind {
      */
     int (*classify)(const struct tni_memory_kind *kind, int32_t id, uint64_t address,
                     uint64_t bytes, struct tni_device_foreign *ret_foreign);
+    /** Find the device of an address. TN_ERR_NOT_FOUND: it is of none that is visible. */
+    int (*locate)(const struct tni_memory_kind *kind, uint64_t address, int32_t *ret_id);
     /** Get the handle of a whole allocation. pre: classify() said HANDLE */
     int (*export)(const struct tni_memory_kind *kind, const struct tni_device_foreign *foreign,
                   uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);

@@ -182,6 +182,8 @@ static int device_info(void)
 }
 static int device_free(void) { return tn_device_get_free(the_cpu, FAULTS_OUT(uint64_t)); }
 static int device_find(void) { return tn_device_find("cpu", FAULTS_OUT(tn_device)); }
+static int device_address(void) { return tn_device_find_address("x", FAULTS_OUT(tn_device)); }
+static int device_wait(void) { return tn_device_wait(the_cpu, NULL); }
 static int detail(void) { return tn_error_detail() != NULL ? 0 : TN_ERR_CORRUPT; }
 static int peer(void) { return tn_error_peer().pid == 0 ? 0 : TN_ERR_CORRUPT; }
 static int status_name(void) { return tn_status_name(0) != NULL ? 0 : TN_ERR_CORRUPT; }
@@ -192,6 +194,9 @@ FAULTS(tn_device_count, .has_no_calls = true, .call = device_count)
 FAULTS(tn_device_get_info, .call = device_info)
 FAULTS(tn_device_get_free, .call = device_free)
 FAULTS(tn_device_find, .has_no_calls = true, .call = device_find)
+FAULTS(tn_device_find_address, .depends = true, .keeps_memory = true,
+       .expected = TN_ERR_UNSUPPORTED, .call = device_address)
+FAULTS(tn_device_wait, .has_no_calls = true, .call = device_wait)
 FAULTS(tn_error_detail, .has_no_calls = true, .call = detail)
 FAULTS(tn_error_peer, .has_no_calls = true, .call = peer)
 FAULTS(tn_status_name, .has_no_calls = true, .call = status_name)

@@ -146,6 +146,73 @@ TN_TEST(free_memory_of_a_device_needs_no_context_to_stay)
     gpu_end();
 }
 
+TN_TEST(the_driver_says_which_device_has_an_address)
+{
+    enum { BYTES = 4096 };
+    tn_device found = {0, 0};
+    tn_tensor *second;
+    const tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_1};
+    gpu_begin(&(struct fake_options){.device_count = 2});
+    CUdeviceptr first = gpu_library_alloc(BYTES, false);
+    TN_CHECK_OK(tn_device_find_address((void *)(uintptr_t)first, &found));
+    assert_true(found.type == gpu_type && found.id == 0);
+    if (tn_device_count(gpu_type) > 1) {
+        tn_domain *domain = tnt_domain(NULL);
+        TN_CHECK_OK(
+            tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES}, &options, &second));
+        const uint8_t *at = tn_tensor_data(second);
+        TN_CHECK_OK(tn_device_find_address(at + BYTES - 1, &found));
+        assert_true(found.type == gpu_type && found.id == 1);
+        tn_tensor_unref(second);
+        tn_domain_close(domain);
+    }
+    found = gpu_cpu;
+    assert_int_equal(tn_device_find_address(&found, &found), TN_ERR_NOT_FOUND);
+    expect_detail("is not of memory of a device");
+    assert_int_equal(found.type, TN_DEVICE_CPU);
+    assert_int_equal(tn_device_find_address(NULL, &found), TN_ERR_INVALID);
+    assert_int_equal(tn_device_find_address(&found, NULL), TN_ERR_INVALID);
+    gpu_library_free(first, 0);
+    gpu_end();
+}
+
+TN_TEST(a_wait_for_a_stream_ends_when_its_work_is_done)
+{
+    CUcontext other;
+    uint8_t byte = 0;
+    gpu_need_fake();
+    gpu_begin(NULL);
+    tn_domain *domain = tnt_domain(NULL);
+    tn_tensor *tensor = gpu_tensor(domain, 1, 1);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)tn_tensor_data(tensor);
+    uint64_t before = gpu_fake.calls("cuStreamSynchronize");
+    gpu_kernel_fill(tensor, 7);
+    TN_CHECK_OK(tn_device_wait(gpu_0, NULL));
+    assert_int_equal(gpu_fake.peek(at, &byte, 1), 0);
+    assert_int_equal(byte, 7);
+    assert_int_equal(gpu_fake.calls("cuStreamSynchronize"), before + 1);
+    CUstream ours = gpu_stream(NULL); /* the tensor keeps the context */
+    TN_CHECK_OK(tn_device_wait(gpu_0, ours));
+    gpu_fake.capture(ours, true);
+    assert_int_equal(tn_device_wait(gpu_0, ours), TN_ERR_INVALID);
+    expect_detail("captured into a graph");
+    gpu_fake.capture(ours, false);
+    gpu_stream_end(ours, NULL);
+    if (!gpu_is_hip()) {
+        assert_int_equal(gpu_fake.context_create(&other, 0), 0);
+        CUstream others = gpu_stream(other);
+        assert_int_equal(tn_device_wait(gpu_0, others), TN_ERR_INVALID);
+        gpu_stream_end(others, other);
+        gpu_fake.context_destroy(other);
+    }
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+    TN_CHECK_OK(tn_device_wait(gpu_cpu, NULL));
+    assert_int_equal(tn_device_wait((tn_device){gpu_type, 64}, NULL), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_device_wait((tn_device){77, 0}, NULL), TN_ERR_INVALID);
+    gpu_end();
+}
+
 TN_TEST(an_instance_of_a_card_has_its_own_uuid)
 {
     gpu_need_cuda("HIP has no parts of a card");
@@ -179,6 +246,8 @@ static void expect_none(const char *why)
         assert_int_equal(tn_device_find(gpu_text("cuda:0"), &found), TN_ERR_UNSUPPORTED);
         assert_int_equal(tn_device_find("GPU-01234567-89ab-cdef-0123-456789abcdef", &found),
                          TN_ERR_UNSUPPORTED);
+        assert_int_equal(tn_device_find_address(&found, &found), TN_ERR_UNSUPPORTED);
+        assert_int_equal(tn_device_wait(gpu_0, NULL), TN_ERR_UNSUPPORTED);
     }
     TN_CHECK_OK(tn_device_find("cpu", &found));
 }

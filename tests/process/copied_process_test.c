@@ -240,6 +240,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_open_path, ANY, tn_tensor_open_path(named_path, OUT(tn_tensor *)))             \
     X(tn_device_count, ANY, tn_device_count(TN_DEVICE_CPU))                                    \
     X(tn_device_find, ANY, tn_device_find("cpu", OUT(tn_device)))                              \
+    X(tn_device_find_address, ANY, tn_device_find_address(OUT(char), OUT(tn_device)))          \
+    X(tn_device_wait, 0, tn_device_wait((tn_device){TN_DEVICE_CPU, 0}, NULL))                  \
     X(tn_device_get_free, ANY,                                                                 \
       tn_device_get_free((tn_device){TN_DEVICE_CPU, 0}, OUT(uint64_t)))                        \
     X(tn_device_get_info, ANY,                                                                 \

@@ -131,6 +131,18 @@ extern "C" {
         ret_device: *mut tn_device,
     ) -> ::std::os::raw::c_int;
 }
+extern "C" {
+    pub fn tn_device_find_address(
+        address: *const ::std::os::raw::c_void,
+        ret_device: *mut tn_device,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_device_wait(
+        device: tn_device,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_deadline {
