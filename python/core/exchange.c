@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exchange: the same memory in other libraries, by the buffer protocol (buffer.c), by DLPack
- * (dlpack_export.c, dlpack_import.c) and by __array__.
+ * (dlpack_export.c, dlpack_import.c), by __cuda_array_interface__ (device.c,
+ * cuda_array_import.c) and by __array__.
  *
  * Each library that has a tensor's memory holds an export of tn_tensor_to_dlpack(). The export
  * keeps the storage and forbids that it moves. An export may end in any thread, with or without
@@ -19,6 +20,8 @@ PyObject *tnp_tensor_from(PyObject *object)
         return tnp_from_buffer(NULL, object);
     if (PyCapsule_CheckExact(object) || PyObject_HasAttrString(object, "__dlpack__"))
         return tnp_from_dlpack(object);
+    if (tnp_has_cuda_array(object))
+        return tnp_from_cuda_array(object);
     if (PyList_Check(object) || PyTuple_Check(object)) {
         PyObject *numpy = PyImport_ImportModule("numpy");
         PyObject *array =
@@ -29,8 +32,8 @@ PyObject *tnp_tensor_from(PyObject *object)
         return tensor;
     }
     PyErr_Format(PyExc_TypeError,
-                 "a number, a tensor, or an object with a buffer or __dlpack__ is needed, not "
-                 "%.200s",
+                 "a number, a tensor, or an object with a buffer, __dlpack__ or "
+                 "__cuda_array_interface__ is needed, not %.200s",
                  Py_TYPE(object)->tp_name);
     return NULL;
 }

@@ -158,10 +158,14 @@ PyObject *tnp_tensor_array(PyObject *tensor, PyObject *args, PyObject *keywords)
 /** The same for an object with __dlpack__, or a capsule. NULL: raised. */
 PyObject *tnp_from_dlpack(PyObject *source);
 PyObject *tnp_module_from_dlpack(PyObject *module, PyObject *args, PyObject *keywords);
+/** cuda_array_import.c: the same for an object with __cuda_array_interface__. NULL: raised. */
+PyObject *tnp_from_cuda_array(PyObject *source);
+bool tnp_has_cuda_array(PyObject *object);
+PyObject *tnp_module_from_cuda_array(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *tnp_from_buffer(PyObject *module, PyObject *source);
 /**
- * A tensor over the memory of an object with DLPack or the buffer protocol, a new reference.
- * NULL: raised.
+ * A tensor over the memory of an object with DLPack, the buffer protocol or the CUDA array
+ * interface, a new reference. NULL: raised.
  */
 PyObject *tnp_tensor_from(PyObject *object);
 /**

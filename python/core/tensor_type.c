@@ -172,6 +172,9 @@ static PyMethodDef functions[] = {
     {"from_dlpack", WITH_KEYWORDS(tnp_module_from_dlpack), METH_VARARGS | METH_KEYWORDS,
      "from_dlpack($module, source, /, *, stream=None)\n--\n\n"
      "A tensor over the memory of an object with __dlpack__, or of a capsule."},
+    {"from_cuda_array", WITH_KEYWORDS(tnp_module_from_cuda_array), METH_VARARGS | METH_KEYWORDS,
+     "from_cuda_array($module, source, /, *, stream=None)\n--\n\n"
+     "A tensor over the memory of an object with __cuda_array_interface__."},
     {"from_buffer", tnp_from_buffer, METH_O,
      "from_buffer($module, source, /)\n--\n\n"
      "A tensor over the memory of an object with the buffer protocol."},

@@ -43,6 +43,7 @@ from ._core import (  # noqa: E402
     TimedOut,
     Unsupported,
     VersionMismatch,
+    from_cuda_array,
     from_dlpack,
 )
 from ._domain import domain  # noqa: E402
@@ -121,6 +122,7 @@ __all__ = [
     "devices",
     "domain",
     "empty",
+    "from_cuda_array",
     "from_dlpack",
     "full",
     "inspect",

@@ -261,6 +261,21 @@ def from_dlpack(source: Any, /, *, stream: _Stream = None) -> Tensor:
 
     `stream` is the one on which this program will use the tensor: the source orders its own work before it.
     """
+def from_cuda_array(source: Any, /, *, stream: _Stream = None) -> Tensor:
+    """A private tensor over the memory of an object with __cuda_array_interface__, without a copy.
+
+    The tensor keeps the object, and is on the device that the driver names for the address. Versions 2 and 3 are
+    understood. Raises TypeError and ValueError, which name the entry that is wrong; NotFound and Unsupported as empty()
+    of a device.
+
+    Parameters
+    ----------
+    source : object
+        A library that has DLPack as well tells more by it: from_dlpack().
+    stream : as of Tensor.record()
+        The one on which this program will use the tensor. If the interface names another one, the call waits until that
+        has done its work. With -1 the call does not wait: the program orders its work itself.
+    """
 def from_buffer(source: Any, /) -> Tensor:
     """A private tensor over the memory of an object with the buffer protocol, without a copy."""
 def dtype_name(dtype: Any, /) -> str:

@@ -105,7 +105,7 @@ def asarray(
 
     Parameters
     ----------
-    source : tensor, array, object with the buffer protocol or DLPack, or nested sequences of numbers
+    source : tensor, array, object with the buffer protocol, DLPack or the CUDA array interface, or nested sequences of numbers
     dtype : dtype of NumPy or PyTorch, name, or Python type; None for that of `source`
     domain : tenon.Domain, not its name; None for this process's
     device : "cpu", "cuda:0", or a UUID as of devices(); None for that of a tensor, else the CPU
@@ -139,6 +139,8 @@ def _over(source: Any) -> _core.Tensor:
                 return _core.from_dlpack(source)
             except (TypeError, BufferError):
                 raise error from None  # this one says what is wrong with the elements
+        if hasattr(source, "__cuda_array_interface__"):
+            return _core.from_cuda_array(source)
         import numpy
 
         return _core.from_buffer(numpy.asarray(source))

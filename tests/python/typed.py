@@ -113,6 +113,8 @@ def share_tensors() -> None:
         shape == view.shape and len(placed) == 3 and [row.shape for row in placed] == [(2,)] * 3
     )
     assert tenon.share(tenon.from_dlpack(np.ones(2))).is_shared
+    if placed.device != "cpu":
+        placed = tenon.from_cuda_array(placed, stream=-1)
     domain: tenon.Domain = tenon.domain()
     report = tenon.inspect(domain.name)
     used: int = report.live_bytes
