@@ -13,10 +13,12 @@ import contextlib
 import ctypes
 import os
 import threading
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 from devices import load_fake
 from torch import library
+from torch.multiprocessing import reductions
 
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry
 CPU, CUDA, META = 0, 1, 14  # c10::DeviceType
@@ -48,6 +50,72 @@ class Stream:
             assert fake.cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
 
 
+class Event:
+    """torch.cuda.Event: the driver's event is made when it is first needed."""
+
+    DISABLE_TIMING, INTERPROCESS, HANDLE_BYTES, NOT_READY = 2, 4, 64, 600
+
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False):
+        self.flags = blocking | (0 if enable_timing else self.DISABLE_TIMING) | (self.INTERPROCESS if interprocess else 0)
+        self.device = self.cuda_event = None
+
+    def call(self, name, *args, index=None):
+        """Call a function of the driver with the event as its first argument; its result."""
+        if self.cuda_event is None and index is not None:
+            made = ctypes.c_void_p()
+            with context(index) as fake:
+                assert fake.cuEventCreate(ctypes.byref(made), self.flags) == 0
+            self.take(index, made.value)
+        with context(self.device.index) as fake:
+            return getattr(fake, name)(ctypes.c_void_p(self.cuda_event), *args)
+
+    def take(self, index, number):
+        self.device, self.cuda_event = torch.device("cuda", index), number
+        state.events.append((index, number))
+
+    def record(self, stream=None):
+        stream = stream or current_stream(self.device)
+        assert self.call("cuEventRecord", ctypes.c_void_p(stream.cuda_stream), index=stream.device_index) == 0
+
+    def wait(self, stream=None):
+        stream = stream or current_stream(self.device)
+        with context(stream.device_index) as fake:
+            args = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(self.cuda_event)
+            assert fake.cuStreamWaitEvent(*args, 0) == 0
+
+    def query(self):
+        result = 0 if self.cuda_event is None else self.call("cuEventQuery")
+        assert result in (0, self.NOT_READY)
+        return result == 0
+
+    def synchronize(self):
+        assert self.cuda_event is None or self.call("cuEventSynchronize") == 0
+
+    def ipc_handle(self):
+        handle = ctypes.create_string_buffer(self.HANDLE_BYTES)
+        function = load_fake().cuIpcGetEventHandle
+        if self.cuda_event is None:
+            self.call("cuEventQuery", index=0)
+        with context(self.device.index):
+            result = function(handle, ctypes.c_void_p(self.cuda_event))
+        if result != 0:
+            raise RuntimeError(f"CUDA error {result}: the event has no handle")
+        return handle.raw
+
+    @classmethod
+    def from_ipc_handle(cls, device, handle):
+        class Handle(ctypes.Structure):
+            _fields_ = [("reserved", ctypes.c_char * cls.HANDLE_BYTES)]
+
+        event, made = cls(interprocess=True), ctypes.c_void_p()
+        with context(index_of(device)) as fake:
+            result = fake.cuIpcOpenEventHandle(ctypes.byref(made), Handle.from_buffer_copy(handle))
+        if result != 0:
+            raise RuntimeError(f"CUDA error {result}: the handle is of no event")
+        event.take(index_of(device), made.value)
+        return event
+
+
 state = None  # what install() made, one a process
 
 
@@ -56,6 +124,7 @@ class State:
         self.lock = threading.RLock()
         self.contexts = {}  # by device
         self.streams = []  # (device, number)
+        self.events = []  # (device, number)
         self.current = threading.local()
         self.lent = {}  # address of a Managed: what it needs
         self.freed = []  # (function, address, device): freed when the process ends
@@ -425,9 +494,10 @@ def install():
     register_kernels()
     names = {"_lazy_init": lambda: None, "is_available": lambda: True, "current_stream": current_stream,
              "current_device": lambda: 0, "device_count": lambda: 2, "Stream": Stream, "stream": on_stream,
-             "synchronize": synchronize}
+             "synchronize": synchronize, "Event": Event}
     for name, value in names.items():
         setattr(torch.cuda, name, value)
+    ForkingPickler.register(Event, reductions.reduce_event)  # as PyTorch does for its own
     torch.cuda.memory.CUDAPluggableAllocator = PluggableAllocator
     torch.cuda.memory.change_current_allocator = change_current_allocator
     torch.Tensor.record_stream = record_stream
@@ -442,6 +512,9 @@ def end():
     for free, address, index in state.freed:
         with context(index) as fake:
             free(fake, address)
+    for index, number in state.events:
+        with context(index) as fake:
+            assert fake.cuEventDestroy_v2(ctypes.c_void_p(number)) == 0
     for index, number in state.streams:
         with context(index) as fake:
             assert fake.cuStreamDestroy_v2(ctypes.c_void_p(number)) == 0

@@ -445,6 +445,84 @@ def test_event(torch_child):
         finish(process)
 
 
+class Installed:
+    """An argument of a process that gives it CUDA before the arguments behind it are read."""
+
+    def __reduce__(self):
+        return cuda_torch.install, ()
+
+
+def copy_after(_, event, requests, answers):
+    """The tensor came before the parent gave its device the work that the event stands for."""
+    tensor, stream = requests.get(timeout=WAIT_S), torch.cuda.Stream()
+    answers.put("opened")
+    assert requests.get(timeout=WAIT_S) == "recorded"
+    with torch.cuda.stream(stream):
+        event.wait(stream)
+        copied = ours(8)
+        copied.copy_(tensor)
+        answers.put((event.device, event.query()))
+    event.synchronize()
+    answers.put(copied)
+    assert requests.get(timeout=WAIT_S) is None
+
+
+def test_an_event_is_an_argument_of_a_process(torch_child):
+    @torch_child
+    def case():
+        requests, answers = queues(2)
+        event, stream, tensor = torch.cuda.Event(interprocess=True), torch.cuda.Stream(), ours(8)
+        process = start(copy_after, Installed(), event, requests, answers)
+        requests.put(tensor)
+        assert answers.get(timeout=WAIT_S) == "opened"
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream), cuda_torch.held(stream):
+            tensor.fill_(7)
+            event.record()
+            requests.put("recorded")
+            assert answers.get(timeout=WAIT_S) == (torch.device(CUDA), False)
+        assert answers.get(timeout=WAIT_S).cpu().tolist() == [7] * 8
+        requests.put(None)
+        finish(process)
+
+
+def send_event(how, device, requests, answers):
+    event, stream = torch.cuda.Event(interprocess=True), torch.cuda.Stream(device)
+    with cuda_torch.held(stream):
+        event.record(stream)
+        answers.put(event if how == "event" else (event.ipc_handle(), device))
+        assert requests.get(timeout=WAIT_S) == "seen"
+    assert requests.get(timeout=WAIT_S) is None  # an event must not end before those who have it
+
+
+@pytest.mark.parametrize("how", ["event", "handle"])
+@pytest.mark.parametrize("device", [0, 1])
+def test_an_event_goes_through_a_queue(torch_child, how, device):
+    @torch_child
+    def case():
+        requests, answers = queues(2)
+        process = start(send_event, how, device, requests, answers)
+        got = answers.get(timeout=WAIT_S)
+        event = got if how == "event" else torch.cuda.Event.from_ipc_handle(got[1], got[0])
+        assert isinstance(event, torch.cuda.Event) and event.device == torch.device("cuda", device)
+        assert not event.query()
+        requests.put("seen")
+        event.synchronize()
+        assert event.query()
+        requests.put(None)
+        finish(process)
+
+
+def test_an_event_of_one_process_is_refused(torch_child):
+    @torch_child
+    def case():
+        queue = mp.get_context("spawn").SimpleQueue()
+        with pytest.raises(RuntimeError, match="CUDA error"):
+            queue.put(torch.cuda.Event())
+        queue.put("next")
+        assert queue.get() == "next"
+
+
 def test_a_storage_that_is_there_already_is_waited_for_again(torch_child):
     """PyTorch waits only when a storage is opened, and not for a later message of the same one."""
 
