@@ -18,6 +18,15 @@ void tnp_leave_forked(void)
 }
 
 _Thread_local const tnp_sched *tnp_sched_of_task;
+static _Thread_local const tn_task_call *call_of_thread; /* NULL: it has seceded, or is none */
+
+void tnp_note_secession(uint64_t at_ns)
+{
+    if (call_of_thread == NULL || tnp_sched_of_task->trace == NULL)
+        return;
+    tnp_trace_secede(tnp_sched_of_task->trace, call_of_thread, at_ns);
+    call_of_thread = NULL; /* it cannot give the CPU back again */
+}
 
 tn_sched *tnp_sched_of(tnp_sched *its)
 {
@@ -41,9 +50,12 @@ static int run_call(const tn_task_call *call)
 {
     struct tnp_call *its = call->context;
     const tnp_sched *outer = tnp_sched_of_task;
+    const tn_task_call *outer_call = call_of_thread;
     tnp_sched_of_task = its->of;
+    call_of_thread = call;
     int status = its->run(its);
     tnp_sched_of_task = outer;
+    call_of_thread = outer_call;
     return status;
 }
 

@@ -272,6 +272,8 @@ static bool run_tasks(tnp_sched *its, struct tnp_run *run)
 {
     run->has_affinity = its->has_affinity;
     int status = add_tasks(its, run);
+    if (status == 0 && tnp_sched_of_task == its)
+        tnp_note_secession(tn_deadline_after(0).ns); /* as the wait below begins */
     while (status == 0) {
         if (its->is_ending) {
             PyErr_SetNone(PyExc_SystemExit); /* which ends this thread, without a word */

@@ -249,9 +249,11 @@ static PyObject *resource_id(PyObject *module, PyObject *args)
 static PyObject *secede(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
+    uint64_t now_ns = tn_deadline_after(0).ns; /* before another task can have the CPU */
     int status = tn_task_secede();
     if (status != 0)
         return tnp_raise(status);
+    tnp_note_secession(now_ns);
     Py_RETURN_NONE;
 }
 
@@ -308,7 +310,7 @@ static PyMethodDef methods[] = {
     {"events", (PyCFunction)tnp_sched_events, METH_NOARGS,
      "events($self, /)\n--\n\n"
      "What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, "
-     "status) each."},
+     "cpu_until_ns, status) each."},
     {"edges", (PyCFunction)tnp_sched_edges, METH_NOARGS,
      "edges($self, /)\n--\n\n"
      "What was noted of inputs, with trace=True: (graph, input, task) each."},

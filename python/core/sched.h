@@ -44,6 +44,8 @@ struct tnp_sched {
 
 /** The scheduler whose task this thread runs; NULL: it runs none. */
 extern _Thread_local const tnp_sched *tnp_sched_of_task;
+/** Note in the trace, if there is one, that the task of this thread gave back its CPU then. */
+void tnp_note_secession(uint64_t at_ns);
 
 /**
  * The call of a task has returned in a child that the task has forked, with an error or not:
@@ -77,6 +79,8 @@ void tnp_trace_free(struct tnp_trace *trace);
 /** A tn_trace_fn; the context is a trace. With the GIL, as all that threads of a scheduler do.
  */
 void tnp_trace_note(const tn_task_event *event, void *trace);
+/** Note when a task gave back its CPU, before it ends. */
+void tnp_trace_secede(struct tnp_trace *trace, const tn_task_call *call, uint64_t at_ns);
 /** Begin to note a graph of a run. 0, or a status */
 int tnp_trace_begin(struct tnp_trace *trace, const tn_graph *graph);
 /** Note that a task of the graph that was begun last waits for another. 0, or a status */

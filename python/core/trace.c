@@ -12,7 +12,7 @@
 
 struct event {
     char *kind, *slots; /* owned */
-    uint64_t graph, task, began_ns, ended_ns;
+    uint64_t graph, task, began_ns, ended_ns, cpu_until_ns;
     int status;
 };
 
@@ -26,7 +26,12 @@ struct tnp_trace {
         const tn_graph *graph;
         uint64_t number;
     } * begun; /* [begun_count], owned: the newest last */
+    struct seceded {
+        const tn_graph *graph;
+        uint64_t task, at_ns;
+    } * seceded; /* [seceded_count], owned: tasks without a CPU, which have not ended */
     size_t event_count, event_room, edge_count, edge_room, begun_count, begun_room;
+    size_t seceded_count, seceded_room;
     uint64_t lost; /* events for which there was no memory */
 };
 
@@ -43,6 +48,7 @@ void tnp_trace_free(struct tnp_trace *trace)
     PyMem_RawFree(trace->events);
     PyMem_RawFree(trace->edges);
     PyMem_RawFree(trace->begun);
+    PyMem_RawFree(trace->seceded);
     free(trace);
 }
 
@@ -79,12 +85,41 @@ static uint64_t number_of(const struct tnp_trace *trace, const tn_graph *graph)
     return i > 0 ? trace->begun[i - 1].number : 0;
 }
 
+void tnp_trace_secede(struct tnp_trace *trace, const tn_task_call *call, uint64_t at_ns)
+{
+    struct seceded *seceded =
+        tnp_grow(trace->seceded, sizeof *seceded, trace->seceded_count, &trace->seceded_room);
+    if (seceded == NULL) {
+        trace->lost++;
+        return;
+    }
+    trace->seceded = seceded;
+    seceded[trace->seceded_count++] = (struct seceded){call->graph, call->task, at_ns};
+}
+
+/* Until when a task that has ended had its CPU. An earlier run of the task may have notes too.
+ */
+static uint64_t take_cpu_until(struct tnp_trace *trace, const tn_task_event *event)
+{
+    uint64_t until_ns = event->ended_ns;
+    for (size_t i = trace->seceded_count; i > 0; i--) {
+        const struct seceded *seceded = &trace->seceded[i - 1];
+        if (seceded->graph != event->graph || seceded->task != event->task)
+            continue;
+        if (seceded->at_ns >= event->began_ns && seceded->at_ns < until_ns)
+            until_ns = seceded->at_ns;
+        trace->seceded[i - 1] = trace->seceded[--trace->seceded_count];
+    }
+    return until_ns;
+}
+
 void tnp_trace_note(const tn_task_event *event, void *context)
 {
     struct tnp_trace *trace = context;
     struct event *events =
         tnp_grow(trace->events, sizeof *events, trace->event_count, &trace->event_room);
     char *kind = strdup(event->kind), *slots = strdup(event->slots);
+    uint64_t cpu_until_ns = take_cpu_until(trace, event);
     if (events != NULL)
         trace->events = events;
     if (events == NULL || kind == NULL || slots == NULL) {
@@ -99,6 +134,7 @@ void tnp_trace_note(const tn_task_event *event, void *context)
                                                   .task = event->task,
                                                   .began_ns = event->began_ns,
                                                   .ended_ns = event->ended_ns,
+                                                  .cpu_until_ns = cpu_until_ns,
                                                   .status = event->status};
 }
 
@@ -111,10 +147,11 @@ PyObject *tnp_sched_events(tnp_sched *its, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && trace != NULL && i < trace->event_count; i++) {
         const struct event *event = &trace->events[i];
-        PyObject *item = Py_BuildValue("KKssKKi", (unsigned long long)event->graph,
+        PyObject *item = Py_BuildValue("KKssKKKi", (unsigned long long)event->graph,
                                        (unsigned long long)event->task, event->kind,
                                        event->slots, (unsigned long long)event->began_ns,
-                                       (unsigned long long)event->ended_ns, event->status);
+                                       (unsigned long long)event->ended_ns,
+                                       (unsigned long long)event->cpu_until_ns, event->status);
         if (item == NULL || PyList_Append(list, item) < 0)
             Py_CLEAR(list);
         Py_XDECREF(item);

@@ -526,9 +526,10 @@ class Scheduler:
             convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:
         """Run what the keys need, and return their values. `convert(key, value)` makes a node of what is no simple
         call; `find_kind(function)` gives the index of the kind of its calls."""
-    def events(self) -> list[Tuple[int, int, str, str, int, int, int]]:
-        """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, status) each. The
-        number of a graph is 0 for tasks of submit()."""
+    def events(self) -> list[Tuple[int, int, str, str, int, int, int, int]]:
+        """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, cpu_until_ns, status)
+        each. The number of a graph is 0 for calls of a batch. `cpu_until_ns` is when the task gave back its CPU: before
+        its end, if it seceded or ran a graph itself."""
     def edges(self) -> list[Tuple[int, int, int]]:
         """What was noted of inputs, with trace=True: (graph, input, task) each."""
     def resources(self) -> dict[str, Tuple[float, float]]:

@@ -14,15 +14,20 @@ __all__ = ["trace"]
 class Task:
     """A task that ran."""
 
-    __slots__ = ("amounts", "began", "ended", "graph", "lanes", "name", "number", "slots", "status")
+    __slots__ = ("amounts", "began", "cpu_until", "ended", "graph", "lanes", "name", "number", "slots", "status")
 
     def __init__(self, event, scheduler):
-        self.graph, self.number, title, slots, began_ns, ended_ns, self.status = event
+        self.graph, self.number, title, slots, began_ns, ended_ns, cpu_until_ns, self.status = event
         self.name = title.split(" [")[0]
         self.amounts = scheduler.amounts.get(title, {"CPU": 1})
         self.slots = dict(part.split("=") for part in slots.split())
         self.began, self.ended = began_ns / 1000, max(ended_ns, began_ns) / 1000  # microseconds
+        self.cpu_until = max(cpu_until_ns / 1000, self.began)  # when it gave back its CPU
         self.lanes = []
+
+    def until(self, resource):
+        """When it gave back what it had of a resource."""
+        return self.cpu_until if resource in ("CPU", "THREADS") else self.ended
 
 
 class trace:
@@ -97,11 +102,11 @@ class trace:
     def _assign_lanes(self):
         """Give each task a lane for each slot and each CPU that it has; a task without any has a lane of THREADS."""
         free, names = {}, {}  # by family: a heap of the lanes that are free; numbers of lanes
-        ends = []  # of tasks that run
+        ends = []  # of what tasks have: (when, which, lanes)
         for count, task in enumerate(sorted(self._tasks, key=lambda task: task.began)):
             while ends and ends[0][0] <= task.began:
-                for lane in heapq.heappop(ends)[2].lanes:
-                    heapq.heappush(free[lane[0]], lane[1])
+                _, _, family, number = heapq.heappop(ends)
+                heapq.heappush(free[family], number)
             families = [(name, slot) for name, slots in task.slots.items() for slot in slots.split(",")]
             families += [("CPU", None)] * int(task.amounts.get("CPU", 1)) or ([] if families else [("THREADS", None)])
             for family in families:
@@ -109,7 +114,7 @@ class trace:
                 number = heapq.heappop(lanes) if lanes else names.get(family, 0)
                 names[family] = max(names.get(family, 0), number + 1)
                 task.lanes.append((family, number))
-            heapq.heappush(ends, (task.ended, count, task))
+                heapq.heappush(ends, (task.until(family[0]), count, family, number))
         return sorted((family[0], family[1] or "", number) for family in names for number in range(names[family]))
 
     def _events(self):
@@ -130,11 +135,14 @@ class trace:
             args = {"task": task.number, "graph": task.graph}
             if task.status != 0:
                 args["status"] = task.status
-            span = {"ph": "X", "ts": task.began, "dur": task.ended - task.began, "cat": "task", "name": task.name}
-            events += [{**span, **place(lane), "args": args} for lane in task.lanes]
+            span = {"ph": "X", "ts": task.began, "cat": "task", "name": task.name}
+            events += [
+                {**span, **place(lane), "dur": task.until(lane[0][0]) - task.began, "args": args} for lane in task.lanes
+            ]
         for number, (one, other) in enumerate(self._edges):
             arrow = {"cat": "input", "name": "input", "id": number}
-            last = max(one.ended - 0.001, one.began)  # its end may be the begin of another task in its lane
+            end = one.until(one.lanes[0][0][0])
+            last = max(end - 0.001, one.began)  # its end may be the begin of another task in its lane
             events.append({"ph": "s", "ts": last, **place(one.lanes[0]), **arrow})
             events.append({"ph": "f", "ts": other.began, "bp": "e", **place(other.lanes[0]), **arrow})
         for name, points in self.occupancy().items():
@@ -151,7 +159,7 @@ class trace:
         for task in self._tasks or ():
             for name, amount in task.amounts.items():
                 if amount:
-                    changes.setdefault(name, []).extend([(task.began, amount), (task.ended, -amount)])
+                    changes.setdefault(name, []).extend([(task.began, amount), (task.until(name), -amount)])
         return {name: _sums(sorted(pairs)) for name, pairs in sorted(changes.items())}
 
     def figure(self):

@@ -105,6 +105,59 @@ def test_tasks_with_callbacks_and_calls_of_an_executor_are_noted(tmp_path):
     assert collections.Counter(event["name"] for event in events if event["ph"] == "X") == {"work": 6, "kernel": 1}
 
 
+def number(span):
+    return span["args"]["graph"], span["args"]["task"]
+
+
+def secede(together):
+    tenon.secede()
+    together.wait(60)
+
+
+@tenon.resources(GPU=1)
+def run_inner(together):
+    import tenon.dask
+
+    graph = {i: (secede, together) for i in range(5)}
+    return tenon.dask.get(graph, list(graph))
+
+
+@tenon.resources(GPU=1)
+def secede_twice(seconds):
+    for _ in range(2):
+        tenon.secede()
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    "graph, count",
+    [
+        (lambda: dict.fromkeys("abcdef", (secede, threading.Barrier(6))), 6),
+        (lambda: {"inner": (run_inner, threading.Barrier(5))}, 6),
+        (lambda: dict.fromkeys("abcdef", (secede_twice, 0.002)), 6),
+    ],
+    ids=["secede", "run", "twice"],
+)
+def test_task_has_no_cpu_after_it_gave_it_back(tmp_path, graph, count):
+    pytest.importorskip("dask")
+    import tenon.dask
+
+    graph = graph()
+    with tenon.set_options(resources={"CPU": 2, "GPU": (4, 5)}):
+        with tenon.trace(tmp_path / "trace.json") as made:
+            tenon.dask.get(graph, list(graph))
+    points = made.occupancy()["CPU"]
+    assert max(amount for _, amount in points) <= 2 and points[-1][1] == 0
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    spans = [event for event in events if event["ph"] == "X"]
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert len({number(span) for span in spans}) == count
+    assert set(lanes.values()) <= {"CPU 0", "CPU 1", "GPU 4", "GPU 5"}
+    of_slot = {number(span): span["dur"] for span in spans if lanes[span["tid"]].startswith("GPU")}
+    of_cpu = {number(span): span["dur"] for span in spans if lanes[span["tid"]].startswith("CPU")}
+    assert all(of_cpu[task] < took for task, took in of_slot.items())  # the slot is kept to the end
+
+
 def test_failed_task_has_its_status(tmp_path):
     with tenon.trace(tmp_path / "trace.json"):
         with pytest.raises(ZeroDivisionError):
