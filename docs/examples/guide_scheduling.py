@@ -194,6 +194,19 @@ def share():
         assert tenon.dask.get({"x": (small, 1), "y": (decode, 2)}, ["x", "y"]) == (None, None)
 
 
+def memory():
+    import tenon.dask
+
+    # show: writes
+    @tenon.resources(writes_inputs=True)
+    def add_noise(image):
+        image += np.random.default_rng().normal(size=image.shape)     # a second run would add more
+        return image
+    # end
+
+    assert tenon.dask.get({"x": (np.zeros, 4), "y": (add_noise, "x")}, "y").shape == (4,)
+
+
 def processes():
     import tenon.dask
 
@@ -278,7 +291,9 @@ def trace():
 def main():
     dask_graph()
     tenon.set_options(resources=None)
-    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, after, processes, trace:
+    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, after, memory:
+        part()
+    for part in processes, trace:
         part()
     with tenon.set_options(resources={"GPU": (0, 1)}):
         for part in legacy, annotate, refuse:

@@ -62,8 +62,10 @@ static int run_call(const tn_task_call *call)
 PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
 {
     const char *name, *request, *affinity;
+    int writes_inputs;
     tn_kind *made;
-    if (!PyArg_ParseTuple(args, "szz", &name, &request, &affinity) || tnp_sched_of(its) == NULL)
+    if (!PyArg_ParseTuple(args, "szzp", &name, &request, &affinity, &writes_inputs) ||
+        tnp_sched_of(its) == NULL)
         return NULL;
     tn_kind **kinds = tnp_grow(its->kinds, sizeof *kinds, its->kind_count, &its->kind_room);
     if (kinds == NULL)
@@ -72,7 +74,8 @@ PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
     const tn_variant variant = {.run = run_call, .request = request};
     int status = tn_kind_create(its->sched,
                                 TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
-                                           .variant_count = 1, .affinity = affinity),
+                                           .variant_count = 1, .affinity = affinity,
+                                           .flags = writes_inputs ? TN_KIND_WRITES_INPUTS : 0),
                                 &made);
     if (status != 0)
         return tnp_raise(status);

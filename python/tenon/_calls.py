@@ -31,6 +31,7 @@ class Call(concurrent.futures.Future):
         self._place = None  # (batch, number), when the scheduler has it
         self._bytes = 0  # of its result, if that is an array
         self._ran_out = None  # what its first run raised, if its memory ran out
+        self._is_repeatable = False  # it is called again then
 
     def _end(self, error):
         """Have the outcome of a call that raised."""
@@ -121,6 +122,7 @@ class Calls:
     def _submit(self, future, what, context, run):
         batch, kind, priority, inputs = what
         call = functools.partial(self._call, future, context, run)
+        future._is_repeatable = kind not in self.scheduler.kinds_that_write
         try:
             future._place = batch, batch.submit(kind, call, priority, inputs)
         except BaseException:
@@ -144,7 +146,7 @@ class Calls:
         except BaseException as error:
             if os.getpid() != pid:
                 _resources.leave_forked(error)
-            if future._ran_out is None and self._has_run_out(error):
+            if future._is_repeatable and future._ran_out is None and self._has_run_out(error):
                 future._ran_out = error.with_traceback(None)  # which has this frame
                 return True
             future._end(error)

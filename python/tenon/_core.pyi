@@ -519,8 +519,8 @@ class Scheduler:
         Raises Invalid if another thread runs a graph. With `at_exit`, the tasks of that graph that run are waited for,
         the others do not begin, and SystemExit ends that thread.
         """
-    def kind(self, name: str, request: Optional[str], affinity: Optional[str], /) -> int:
-        """Make a kind of task, and return its index."""
+    def kind(self, name: str, request: Optional[str], affinity: Optional[str], writes_inputs: bool, /) -> int:
+        """Make a kind of task, and return its index. With `writes_inputs`, a task whose memory ran out fails."""
     def batch(self) -> Batch: ...
     def run(self, graph: dict[Any, Any], keys: list[Any], node_type: type, data_type: type,
             convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:

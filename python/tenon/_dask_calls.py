@@ -26,8 +26,10 @@ def as_it_is(value):
 
 
 def has_requests(graph):
+    """Whether a task requests an amount of a resource."""
     return _resources.Request.known and any(
-        _resources.request_of(function_of(value)) is not None for value in graph.values()
+        not set(_resources.WORDS).issuperset(_resources.request_of(function_of(value)) or ())
+        for value in graph.values()
     )
 
 

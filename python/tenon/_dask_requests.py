@@ -15,7 +15,7 @@ import dask
 from dask import core, optimization
 
 from ._dask_graph import spec
-from ._resources import ATTRIBUTE, Request, attribute_of, read_request, request_of
+from ._resources import ATTRIBUTE, WORDS, Request, attribute_of, read_request, request_of
 
 # Their calls only put values together, so they run where the call around them runs.
 CONTAINERS = (list, tuple, dict, set, frozenset, slice)
@@ -41,10 +41,12 @@ def merge(one, other):
         return other if one is None else one
     both = Request()
     for name in {**one, **other}:
-        if name != "affinity":
+        if name not in WORDS:
             least = 1 if name == "CPU" else 0
             both[name] = max(one.get(name, least), other.get(name, least))
     both["affinity"] = tuple(dict.fromkeys(one.get("affinity", ()) + other.get("affinity", ())))
+    if one.get("writes_inputs") or other.get("writes_inputs"):
+        both["writes_inputs"] = True
     return both
 
 

@@ -22,7 +22,8 @@ class Executor(concurrent.futures.Executor):
         TENON_RESOURCES says.
     repeatable : bool
         Whether a call may be made twice. If so, a call that raises a MemoryError, or what other libraries raise when the
-        memory of a device runs out, is made once more when no other call has a part of what it requests.
+        memory of a device runs out, is made once more when no other call has a part of what it requests. Not a call of
+        which tenon.resources(), or the request, says `writes_inputs`.
     """
 
     def __init__(self, resources=None, *, repeatable=False):
@@ -39,7 +40,7 @@ class Executor(concurrent.futures.Executor):
         ----------
         fn : callable
         resources : dict, optional
-            What the call requests, such as {"GPU": 1, "CPU": 0}, with resources under "affinity" as for
+            What the call requests, such as {"GPU": 1, "CPU": 0}, with "affinity" and "writes_inputs" as for
             tenon.resources(); else what tenon.resources() says of the function; else one CPU.
         after : future of this executor, or iterable of them
             Calls that must have ended before, also if they failed or were cancelled. With affinity, the call begins on

@@ -14,10 +14,11 @@ from . import _core
 __all__ = ["resource_id", "resources", "secede"]
 
 ATTRIBUTE = "__tenon_resources__"
+WORDS = ("affinity", "writes_inputs")  # of a request, beside the names of resources
 
 
 class Request(dict):
-    """What resources() sets: amounts by resource, and resources by "affinity"."""
+    """What resources() sets: amounts by resource, resources by "affinity", and True by "writes_inputs" if it is so."""
 
     known = False  # whether there is any in this process: else graphs need not be searched for them
 
@@ -76,7 +77,7 @@ def machine_text(machine):
 
 
 def read_request(amounts):
-    """A dict of amounts, and of resources by "affinity", as a Request."""
+    """A dict of amounts, of resources by "affinity", and of a bool by "writes_inputs", as a Request."""
     if not isinstance(amounts, dict):
         raise TypeError(f"the resources of a call are {amounts!r}, not a dict")
     amounts = dict(amounts)
@@ -84,14 +85,20 @@ def read_request(amounts):
     if isinstance(affinity, str):
         affinity = (affinity,)
     check_names(affinity)
+    writes_inputs = amounts.pop("writes_inputs", False)
+    if not isinstance(writes_inputs, bool):
+        raise TypeError(f"writes_inputs is {writes_inputs!r}: it is True or False")
     request_text(amounts)
     for name in affinity:
         if not amounts.get(name):
             raise ValueError(f"affinity names the resource {name}, which is not requested")
-    return Request({**amounts, "affinity": tuple(affinity)})
+    request = Request({**amounts, "affinity": tuple(affinity)})
+    if writes_inputs:
+        request["writes_inputs"] = True
+    return request
 
 
-def resources(*, affinity=(), **amounts):
+def resources(*, affinity=(), writes_inputs=False, **amounts):
     """Say what each call of a function needs, when a scheduler of tenon runs it.
 
     Parameters
@@ -99,6 +106,9 @@ def resources(*, affinity=(), **amounts):
     affinity : sequence of str
         Resources with slots, such as ["GPU"]: a task begins on the slot on which its largest input was made, if that
         is soon free.
+    writes_inputs : bool
+        Whether a call changes its inputs in place. If so, it is not made again when its memory runs out, since it would
+        find other inputs.
     **amounts : float
         How much of each resource a call needs. CPU is 1 unless it is given, and may be 0. Of a resource with slots,
         a whole number of slots, or a part of one slot.
@@ -110,9 +120,10 @@ def resources(*, affinity=(), **amounts):
     Raises
     ------
     TypeError, ValueError
-        An amount is no number, is negative, or is not finite; or affinity names what is not requested.
+        An amount is no number, is negative, or is not finite; affinity names what is not requested; or writes_inputs is
+        no bool.
     """
-    request = read_request({**amounts, "affinity": affinity})
+    request = read_request({**amounts, "affinity": affinity, "writes_inputs": writes_inputs})
 
     def decorate(function):
         try:

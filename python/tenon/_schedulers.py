@@ -32,13 +32,15 @@ class Scheduler:
         _all.add(self.core)
         self._kinds = {}
         self.kinds_with_affinity = set()
+        self.kinds_that_write = set()  # their inputs, so they are not called again
         self.amounts = {}  # of a call, by the title of its kind
 
     def kind(self, name, request):
         """The kind of tasks of this name that need what the request says; None: one CPU."""
         amounts = dict(request or ())
         affinity = amounts.pop("affinity", ())
-        key = (name, _resources.request_text(amounts), " ".join(affinity))
+        writes = amounts.pop("writes_inputs", False)
+        key = (name, _resources.request_text(amounts), " ".join(affinity), writes)
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) >= KINDS:
@@ -46,9 +48,12 @@ class Scheduler:
                 key = (name, *key[1:])
             kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = self.core.kind(self._title(name, amounts), key[1] or None, key[2] or None)
+            title = self._title(name, amounts)
+            kind = self._kinds[key] = self.core.kind(title, key[1] or None, key[2] or None, writes)
             if affinity:
                 self.kinds_with_affinity.add(kind)
+            if writes:
+                self.kinds_that_write.add(kind)
         return kind
 
     def _title(self, name, amounts):

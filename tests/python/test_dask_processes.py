@@ -213,6 +213,22 @@ def test_task_whose_memory_ran_out_runs_again(tmp_path):
         assert len(path.read_text().split()) == 2
 
 
+@pytest.mark.parametrize("optimize_graph", [True, False])
+def test_task_that_writes_its_inputs_does_not_run_again(tmp_path, optimize_graph):
+    @tenon.resources(writes_inputs=True)
+    def write(array, path):
+        array += 1
+        with open(path, "a") as file:
+            file.write("+")
+        raise MemoryError(f"found {array[0]}")
+
+    path = tmp_path / "runs"
+    graph = {"made": (np.zeros, LARGE), "x": (write, "made", str(path)), "y": (inc, "x")}
+    with pytest.raises(MemoryError, match="found 1"):
+        get(graph, "y", optimize_graph=optimize_graph)
+    assert path.read_text() == "+"
+
+
 def test_result_of_a_dead_worker_is_still_there(tmp_path):
     def make_and_die_later(pid_file):
         with open(pid_file, "w") as file:

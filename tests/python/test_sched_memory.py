@@ -186,6 +186,70 @@ def test_task_runs_again_with_a_pack_exception_of_the_caller():
     assert len(task.runs) == 2
 
 
+def make_writer(runs, failures=1):
+    def write(values):
+        values[0] += 1
+        runs.append(1)
+        if len(runs) <= failures:
+            raise MemoryError(f"run {len(runs)}")
+        return values
+
+    return write
+
+
+WRITES = tenon.resources(writes_inputs=True)
+
+
+@in_c_and_by_dask
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda write: {"a": (list, [0]), "x": (WRITES(write), "a")},
+        lambda write: {"a": (list, [0]), "x": (sum, (WRITES(write), "a"))},
+        lambda write: {"a": (list, [0]), "x": (list, [(WRITES(write), "a")])},
+        lambda write: {"a": (list, [0]), "x": (next, (map, WRITES(write), ["a"]))},
+        lambda write: {"a": (list, [0]), "x": (tenon.resources(GPU=1, CPU=0, writes_inputs=True)(write), "a")},
+    ],
+    ids=["plain", "fused", "in a list", "handed on", "with a slot"],
+)
+def test_task_that_writes_its_inputs_does_not_run_again(make, options):
+    runs = []
+    with pytest.raises(MemoryError, match="run 1") as raised:
+        tenon.dask.get(make(make_writer(runs)), "x", **options)
+    assert len(runs) == 1
+    assert "write" in "".join(traceback.format_tb(raised.value.__traceback__))
+
+
+@in_c_and_by_dask
+def test_annotation_says_that_a_task_writes_its_inputs(options):
+    runs = []
+    with dask.annotate(resources={"writes_inputs": True}):
+        task = dask.delayed(make_writer(runs))([0])
+    with pytest.raises(MemoryError, match="run 1"):
+        task.compute(scheduler=tenon.dask.get, optimize_graph=False, **options)
+    assert len(runs) == 1
+
+
+@in_c_and_by_dask
+def test_other_calls_of_a_task_run_again_beside_one_that_writes(options):
+    runs, task = [], Task()
+    graph = {"x": (WRITES(make_writer(runs, failures=0)), [(task,)])}
+    assert tenon.dask.get(graph, "x", **options) == [3]
+    assert len(task.runs) == 2 and len(runs) == 1
+
+
+def test_task_that_only_writes_runs_in_the_pool_of_the_caller():
+    with concurrent.futures.ThreadPoolExecutor(1, "of the caller") as pool:
+        graph = {"x": (WRITES(lambda: threading.current_thread().name),)}
+        assert tenon.dask.get(graph, "x", pool=pool).startswith("of the caller")
+
+
+@pytest.mark.parametrize("wrong", [1, "yes", None])
+def test_writes_inputs_is_a_bool(wrong):
+    with pytest.raises(TypeError, match="writes_inputs"):
+        tenon.resources(writes_inputs=wrong)
+
+
 def test_task_in_a_pool_of_the_caller_does_not_run_again():
     task = Task()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -239,6 +303,14 @@ def test_repeated_call_is_alone_and_in_the_context_of_its_caller(repeating):
     assert begun.wait(WAIT_S)
     assert repeating.submit(hungry, resources=part).result(WAIT_S) == "done"
     assert seen == ["before", "beside", "before"] and other.done()
+
+
+@pytest.mark.parametrize("request_", [None, {"writes_inputs": True}], ids=["function", "call"])
+def test_repeatable_executor_does_not_repeat_what_writes(repeating, request_):
+    runs = []
+    write = make_writer(runs)
+    future = repeating.submit(write if request_ else WRITES(write), [0], resources=request_)
+    assert str(future.exception(WAIT_S)) == "run 1" and len(runs) == 1
 
 
 def test_shutdown_does_not_make_calls_again_if_it_cancels():
