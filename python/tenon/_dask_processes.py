@@ -15,8 +15,8 @@ import threading
 
 import cloudpickle
 import dask
+from dask import core, optimization
 from dask import multiprocessing as dask_processes
-from dask import optimization
 
 from . import _calls, _cpython, _dask_calls, _dask_requests, _resources, _schedulers
 from . import multiprocessing as tenon_processes
@@ -24,7 +24,7 @@ from .multiprocessing._pool_engine import processes
 from .multiprocessing.pool import WorkerDied
 
 SMALL = 4096  # bytes: less is copied, not shared
-DEEPEST = 50
+DEEPEST = 50  # calls within each other that pickle can go through
 
 _pools = {}
 _users = collections.Counter()  # runs, by pool
@@ -162,23 +162,56 @@ def leave_pool(pool, is_kept):
         forget_pool(pool)
 
 
-def is_deep(value):
-    """Whether a value of a graph has more calls within each other than pickle can go through."""
-    level = [value]
-    for _ in range(DEEPEST):
+def depth_of(value):
+    """How many tuples and lists of a value of a graph are within each other, if not more than DEEPEST."""
+    depth, level = 0, [value]
+    while level and depth <= DEEPEST:
         level = [item for within in level if type(within) in (tuple, list) for item in within]
-        if not level:
-            return False
-    return True
+        depth += bool(level)
+    return depth
+
+
+def find_cuts(graph, dependencies, members):
+    """The tasks of a tree that must not be fused into those that read them, so that none becomes too deep.
+
+    `members` are the keys of the tree, each after the one that reads it.
+    """
+    cuts, depths = set(), {}
+    for key in reversed(members):
+        own = depth_of(graph[key])
+        inside = [each for each in dependencies[key] if each in depths]
+        cuts.update(each for each in inside if own + depths[each] > DEEPEST)
+        depths[key] = own + max((depths[each] for each in inside if each not in cuts), default=0)
+    return cuts
+
+
+def fuse(graph, keys, dependencies):
+    """Fuse tasks as Dask does, but into none that is deeper than DEEPEST."""
+    kept = set(core.flatten([keys]))
+    dependencies = {key: list(each) for key, each in dependencies.items()}
+    while True:
+        fused, _ = optimization.fuse(graph, list(kept), dependencies)
+        deep = {key for key, value in fused.items() if depth_of(value) > DEEPEST}
+        if not deep:
+            return fused
+        cuts = set()
+        for root, value in fused.items():  # of a fused task with a new name, the old key has that name
+            if root not in graph or not (root in deep or (core.ishashable(value) and value in deep)):
+                continue
+            members = [root]
+            for key in members:
+                members += [each for each in dependencies[key] if each in graph and each not in fused]
+            cuts |= find_cuts(graph, dependencies, members)
+        if not cuts:  # what is deep was so before
+            return fused
+        kept |= cuts
 
 
 def prepare(graph, keys, optimize_graph, annotations):
     """The part of a graph that the keys need, with tasks that have one request each."""
     graph, dependencies = optimization.cull(graph, keys)
     if optimize_graph and not annotations:
-        fused, _ = optimization.fuse(graph, keys, dependencies)
-        if not any(map(is_deep, fused.values())):
-            graph = fused
+        graph = fuse(graph, keys, dependencies)
     return _dask_requests.ask(graph, annotations)
 
 

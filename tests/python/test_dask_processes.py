@@ -166,6 +166,51 @@ def test_error_is_raised_here_with_its_traceback():
     assert get({"x": 1, "y": (inc, "x")}, "y") == 2
 
 
+class Began:
+    """Dask's callbacks that count the tasks."""
+
+    def __init__(self):
+        self.count = 0
+        self.callbacks = [(None, None, self.add, None, None)]
+
+    def add(self, *args):
+        self.count += 1
+
+
+def chain(name, length):
+    return {(name, i): (inc, (name, i - 1) if i else 0) for i in range(length)}
+
+
+@pytest.mark.parametrize("length, most", [(20, 2), (50, 2), (51, 4), (500, 20)])
+def test_long_chain_is_fused_into_pieces(length, most):
+    began = Began()
+    assert get(chain("x", length), ("x", length - 1), callbacks=began.callbacks) == length
+    assert began.count <= most
+
+
+def test_tasks_beside_a_long_chain_are_fused():
+    graph = {**chain("long", 200), "sum": (sum, [("long", 199), *(("short", i, 9) for i in range(20))])}
+    for i in range(20):
+        graph.update({("short", i, j): (inc, ("short", i, j - 1) if j else i) for j in range(10)})
+    began = Began()
+    assert get(graph, "sum", callbacks=began.callbacks) == 200 + sum(range(20)) + 20 * 10
+    assert began.count <= 10 + 2 * 20 + 1
+
+
+def test_chain_of_deep_tasks_is_cut_where_it_must_be():
+    graph = {"x0": (inc, 0), **{f"x{i}": (inc, (sum, [(sum, [f"x{i - 1}"])])) for i in range(1, 100)}}
+    began = Began()
+    assert get(graph, "x99", callbacks=began.callbacks) == 100
+    assert began.count <= 2 * (5 * 100 / 45 + 1)  # each piece has a name, too
+
+
+def test_task_that_is_deep_itself_runs():
+    deep = 0
+    for _ in range(60):
+        deep = (inc, deep)
+    assert get({"x": deep, "y": (inc, "x"), "z": (inc, "y")}, "z") == 62
+
+
 @pytest.mark.parametrize("graph", [{"x": (threading.Lock,)}, {"x": (lambda: (i for i in range(3)),)}])
 def test_result_that_cannot_be_pickled(graph):
     with pytest.raises(TypeError, match="pickle"):
