@@ -55,7 +55,7 @@ class CallsOfTasks(_calls.Calls):
     def bytes_of(self, results):
         total = 0
         for _, packed, has_failed in results:
-            value, more = packed if type(packed) is tuple and len(packed) == 2 else (packed, None)
+            value, more = packed[:2] if type(packed) is tuple and len(packed) in (2, 3) else (packed, None)
             if isinstance(value, bytes):
                 total += len(value)
                 if isinstance(more, list):  # arrays of bytes, which _dask_processes.dumps() left out

@@ -8,6 +8,8 @@ leaves out the memory of arrays (PEP 574), which lies in the arena: workers and 
 
 import collections
 import concurrent.futures
+import contextlib
+import functools
 import os
 import pickle
 import sys
@@ -18,7 +20,7 @@ import dask
 from dask import core, optimization
 from dask import multiprocessing as dask_processes
 
-from . import _calls, _cpython, _dask_calls, _dask_requests, _resources, _schedulers
+from . import _calls, _cpython, _dask_calls, _dask_graph, _dask_requests, _explain, _resources, _schedulers
 from . import multiprocessing as tenon_processes
 from .multiprocessing._pool_engine import processes
 from .multiprocessing.pool import WorkerDied
@@ -51,11 +53,43 @@ def dumps(value):
 
 
 def loads(value):
-    return pickle.loads(value[0], buffers=value[1])
+    """The value of what dumps() gave, and if it came from a worker, of what Workers.call() put to it."""
+    if len(value) == 2:
+        return pickle.loads(value[0], buffers=value[1])
+    with naming(f"the {value[2]} cannot be unpickled"):
+        return pickle.loads(value[0], buffers=value[1])
+
+
+@contextlib.contextmanager
+def naming(text):
+    """A block whose exceptions begin with a text."""
+    try:
+        yield
+    except Exception as error:
+        _explain.begin_with(error, text)
+        raise
+
+
+def dump_result(key, value):
+    """In a worker: what comes back of a task, the result or the exception in a tuple with something else."""
+    what = "exception" if isinstance(value[0], BaseException) else "result"
+    with naming(f"the {what} of the task {key!r} cannot be pickled"):
+        return dumps(value)
+
+
+def load_task(key, value):
+    """In a worker: a task and its arguments."""
+    with naming(f"the task {key!r}, or an argument of it, cannot be unpickled"):
+        return loads(value)
 
 
 def run_in_worker(slots, execute, tasks):
     """Run tasks in a worker, with the slots that the scheduler gave them. Returns what run_noting() does."""
+    if tasks[0][2] is dumps:  # not a function of the caller
+        tasks = [
+            (key, task, functools.partial(dump_result, key), functools.partial(load_task, key), *rest)
+            for key, task, _, _, *rest in tasks
+        ]
     with _resources.given_slots(slots):
         return _dask_calls.run_noting(execute, tasks)
 
@@ -83,8 +117,24 @@ class Workers(_dask_calls.Handover):
         self._is_left = False
         self._lock = threading.Lock()
 
+    def dumps(self, value):
+        """A task and its arguments, as dumps() has it."""
+        try:
+            return dumps(value)
+        except Exception as error:
+            task = value[0]
+            key = task.key if _dask_graph.spec is not None else self._key_of(task)
+            _explain.begin_with(error, f"the task {key!r}, or an argument of it, cannot be pickled")
+            raise
+
+    def _key_of(self, task):
+        return next((key for key, value in self._graph.items() if value is task), None)
+
     def call(self, key, request, execute, tasks):
         slots = self.scheduler.slots_here(request)
+        is_ours = tasks[0][2] == self.dumps
+        if is_ours:
+            tasks = [(its, task, dumps, *rest) for its, task, _, *rest in tasks]
         try:
             results, has_run_out = self._ask(run_in_worker, slots, execute, tasks)
         except WorkerDied as error:
@@ -92,6 +142,11 @@ class Workers(_dask_calls.Handover):
                 raise
             known = f": {processes(error.pids)}" if error.pids else ""
             raise WorkerDied(f"the task {key!r} has ended its workers{known}", str(key), error.pids) from None
+        if is_ours:
+            results = [
+                (its, (*packed, f"{'exception' if has_failed else 'result'} of the task {its!r}"), has_failed)
+                for its, packed, has_failed in results
+            ]
         if has_run_out:
             raise _calls.RanOut(results)
         return results
@@ -231,7 +286,7 @@ def run(graph, keys, num_workers, initializer, options):
     workers = None
     try:
         workers = Workers(scheduler, graph, pool)
-        options = {"func_dumps": dumps, "func_loads": loads, **options, "chunksize": 1}
+        options = {"func_dumps": workers.dumps, "func_loads": loads, **options, "chunksize": 1}
         return dask_processes.get(graph, keys, pool=workers, optimize_graph=False, **options)
     except WorkerDied as error:
         is_kept = is_kept and error.task is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes for exceptions: what a message that could not be unpickled contains."""
+"""What exceptions of pickle are about: the message, or the task."""
 
 import pickletools
 
@@ -18,8 +18,25 @@ def _names(pickled):
             strings.append(argument)
 
 
-def note(error, pickled):
+def add_note(error, text):
     """Add a note to an exception (Python 3.11; before, the same list as an attribute)."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", []), text]
+
+
+def begin_with(error, text):
+    """Have the text of an exception begin with another one. If it is no plain exception of Python, that is a note."""
+    kind = type(error)
+    if kind.__str__ is BaseException.__str__ and kind.__module__ in ("builtins", "_pickle", "pickle"):
+        error.args = (f"{text}: {error}",)
+    else:
+        add_note(error, text)
+
+
+def note(error, pickled):
+    """Add a note on a message that could not be unpickled."""
     names = []
     try:
         for name in _names(bytes(pickled)):
@@ -28,8 +45,4 @@ def note(error, pickled):
     except ValueError:
         names.append("nothing that could be read")
     more = ", ..." if len(names) > _MOST_NAMES else ""
-    text = f"in a message of {len(pickled)} bytes, whose pickle names {', '.join(names[:_MOST_NAMES])}{more}"
-    if hasattr(error, "add_note"):
-        error.add_note(text)
-    else:
-        error.__notes__ = [*getattr(error, "__notes__", []), text]
+    add_note(error, f"in a message of {len(pickled)} bytes, whose pickle names {', '.join(names[:_MOST_NAMES])}{more}")

@@ -162,7 +162,8 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
     tenon.multiprocessing.pool.WorkerDied
         A task has ended three workers, or workers die before they take a task.
     BaseException
-        What the first task that failed has raised; what pickle raises for a function, an argument or a result.
+        What the first task that failed has raised; what pickle raises for a function, an argument or a result, with the
+        key of the task.
     """
     from . import _dask_processes
 

@@ -213,15 +213,59 @@ def test_task_that_is_deep_itself_runs():
 
 @pytest.mark.parametrize("graph", [{"x": (threading.Lock,)}, {"x": (lambda: (i for i in range(3)),)}])
 def test_result_that_cannot_be_pickled(graph):
-    with pytest.raises(TypeError, match="pickle"):
+    with pytest.raises(TypeError, match="the result of the task 'x' cannot be pickled: cannot pickle"):
         get(graph, "x")
     assert get({"x": 1, "y": (inc, "x")}, "y") == 2
 
 
 def test_argument_that_cannot_be_pickled():
-    with pytest.raises(TypeError, match="pickle"):
-        get({"x": (inc, threading.Lock())}, "x")
+    with pytest.raises(TypeError, match="the task 'x', or an argument of it, cannot be pickled: cannot pickle"):
+        get({"x": (inc, threading.Lock()), "y": (inc, 1)}, ["x", "y"])
     assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+class Odd:
+    """Something that is pickled, and cannot be unpickled."""
+
+    def __init__(self, function, *args):
+        self.how = function, args
+
+    def __reduce__(self):
+        return self.how
+
+
+class TwoPartsError(Exception):
+    def __init__(self, one, other):
+        super().__init__(one)
+
+
+def fail_in_two_parts():
+    raise TwoPartsError(1, 2)
+
+
+def fail_with_a_lock():
+    raise TypeError(threading.Lock())
+
+
+@pytest.mark.parametrize(
+    "graph, kind, match",
+    [
+        ({"x": (Odd, divmod, 1, 0)}, ZeroDivisionError, "the result of the task 'x' cannot be unpickled: "),
+        ({"x": (type, Odd(divmod, 1, 0))}, ZeroDivisionError, "the task 'x', or an argument of it, cannot be unpickled: "),
+        ({"x": (fail_in_two_parts,)}, TypeError, "the exception of the task 'x' cannot be unpickled: "),
+        ({"x": (fail_with_a_lock,)}, TypeError, "the exception of the task 'x' cannot be pickled: "),
+    ],
+)
+def test_what_cannot_be_unpickled_is_named_by_its_task(graph, kind, match):
+    with pytest.raises(kind, match=match):
+        get(graph, "x")
+    assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+def test_exception_with_a_text_of_its_own_has_a_note():
+    with pytest.raises(KeyError) as raised:
+        get({"x": (Odd, {}.__getitem__, "nowhere")}, "x")
+    assert raised.value.__notes__ == ["the result of the task 'x' cannot be unpickled"]
 
 
 def test_task_of_a_killed_worker_runs_again(tmp_path):
