@@ -141,6 +141,14 @@ static PyObject *get_count(struct batch *batch, void *unused)
     return PyLong_FromSsize_t(batch->count);
 }
 
+static PyObject *get_number(struct batch *batch, void *unused)
+{
+    (void)unused;
+    const struct tnp_trace *trace = batch->its->trace;
+    return PyLong_FromUnsignedLongLong(trace != NULL ? tnp_trace_number(trace, batch->graph)
+                                                     : 0);
+}
+
 static PyMethodDef methods[] = {
     {"submit", (PyCFunction)submit, METH_VARARGS,
      "submit($self, kind, callable, priority=0, inputs=(), /)\n--\n\n"
@@ -151,6 +159,8 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef getters[] = {
     {"count", (getter)get_count, NULL, "How many calls were submitted.", NULL},
+    {"number", (getter)get_number, NULL, "Its number in Scheduler.events(); 0: without trace.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -180,6 +190,9 @@ PyObject *tnp_sched_batch(tnp_sched *its, PyObject *unused)
     if (batch == NULL)
         return NULL;
     int status = tn_graph_create(its->sched, &batch->graph);
+    if (status == 0 && its->trace != NULL &&
+        (status = tnp_trace_begin(its->trace, batch->graph)) != 0)
+        tn_graph_close(batch->graph);
     if (status != 0) {
         tnp_raise(status);
         Py_DECREF(batch);

@@ -81,8 +81,10 @@ void tnp_trace_free(struct tnp_trace *trace);
 void tnp_trace_note(const tn_task_event *event, void *trace);
 /** Note when a task gave back its CPU, before it ends. */
 void tnp_trace_secede(struct tnp_trace *trace, const tn_task_call *call, uint64_t at_ns);
-/** Begin to note a graph of a run. 0, or a status */
+/** Begin to note a graph. 0, or a status */
 int tnp_trace_begin(struct tnp_trace *trace, const tn_graph *graph);
+/** The number of a graph in the trace: of the one of this address that was begun last. */
+uint64_t tnp_trace_number(const struct tnp_trace *trace, const tn_graph *graph);
 /** Note that a task of the graph that was begun last waits for another. 0, or a status */
 int tnp_trace_connect(struct tnp_trace *trace, uint32_t from, uint32_t to);
 /** Scheduler.events, Scheduler.edges: see _core.pyi. */

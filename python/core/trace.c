@@ -3,7 +3,7 @@
  * trace: notes what tasks of a scheduler did, for tenon.trace().
  *
  * All of it happens with the GIL. Numbers of graphs are given here, since the address of a
- * graph is used again when it is closed; calls of a batch have the number 0.
+ * graph is used again when it is closed.
  */
 #include "sched.h"
 
@@ -76,8 +76,7 @@ int tnp_trace_connect(struct tnp_trace *trace, uint32_t from, uint32_t to)
     return 0;
 }
 
-/* The graph of this address that was begun last. */
-static uint64_t number_of(const struct tnp_trace *trace, const tn_graph *graph)
+uint64_t tnp_trace_number(const struct tnp_trace *trace, const tn_graph *graph)
 {
     size_t i = trace->begun_count;
     while (i > 0 && trace->begun[i - 1].graph != graph)
@@ -128,14 +127,15 @@ void tnp_trace_note(const tn_task_event *event, void *context)
         trace->lost++;
         return;
     }
-    events[trace->event_count++] = (struct event){.kind = kind,
-                                                  .slots = slots,
-                                                  .graph = number_of(trace, event->graph),
-                                                  .task = event->task,
-                                                  .began_ns = event->began_ns,
-                                                  .ended_ns = event->ended_ns,
-                                                  .cpu_until_ns = cpu_until_ns,
-                                                  .status = event->status};
+    events[trace->event_count++] =
+        (struct event){.kind = kind,
+                       .slots = slots,
+                       .graph = tnp_trace_number(trace, event->graph),
+                       .task = event->task,
+                       .began_ns = event->began_ns,
+                       .ended_ns = event->ended_ns,
+                       .cpu_until_ns = cpu_until_ns,
+                       .status = event->status};
 }
 
 PyObject *tnp_sched_events(tnp_sched *its, PyObject *unused)

@@ -70,6 +70,7 @@ class Calls:
         def submit():
             batch, inputs = self._batch_after(after if kind in self.scheduler.kinds_with_affinity else ())
             self._submit(future, (batch, kind, 0, inputs), context, run)
+            self.draw(future._place, [each._place for each in after if each._place is not None])
 
         if all(each.done() for each in after):
             submit()
@@ -86,6 +87,13 @@ class Calls:
         batch, _ = self._batch_after(())
         self._submit(future, (batch, kind, priority, inputs), contextvars.copy_context(), run)
         return future, future._place[1]
+
+    def draw(self, place, inputs):
+        """Note for a trace that the call at a place (batch, number) waited for those at others."""
+        arrows = self.scheduler.arrows
+        if arrows is not None:
+            to = (place[0].number, place[1])
+            arrows.extend(((batch.number, number), to) for batch, number in inputs)
 
     def cancel(self):
         """Cancel what has not begun. What has begun does not begin again."""

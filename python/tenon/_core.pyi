@@ -528,10 +528,10 @@ class Scheduler:
         call; `find_kind(function)` gives the index of the kind of its calls."""
     def events(self) -> list[Tuple[int, int, str, str, int, int, int, int]]:
         """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, cpu_until_ns, status)
-        each. The number of a graph is 0 for calls of a batch. `cpu_until_ns` is when the task gave back its CPU: before
+        each. `cpu_until_ns` is when the task gave back its CPU: before
         its end, if it seceded or ran a graph itself."""
     def edges(self) -> list[Tuple[int, int, int]]:
-        """What was noted of inputs, with trace=True: (graph, input, task) each."""
+        """What was noted of the inputs of tasks of run(), with trace=True: (graph, input, task) each."""
     def resources(self) -> dict[str, Tuple[float, float]]:
         """The total and the free amount of each resource."""
 
@@ -541,6 +541,9 @@ class Batch:
     @property
     def count(self) -> int:
         """How many calls were submitted."""
+    @property
+    def number(self) -> int:
+        """Its number as a graph in Scheduler.events(); 0 without trace=True."""
     def submit(self, kind: int, callable: Callable[[], Any], priority: int = 0, inputs: Tuple[int, ...] = (), /) -> int:
         """Call a function without arguments, when the resources of its kind are free and the calls of these numbers have
         ended. If it returns True, it is called again, alone, as a task that returns TN_TASK_OOM; so at most once. Returns

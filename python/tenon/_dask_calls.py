@@ -73,6 +73,7 @@ class Handover:
         self._graph = graph
         self._priorities = {}
         self._numbers = None  # of the calls, by key, if affinity needs them
+        self._places = {}  # of the calls, by key, if a trace needs them
         self._max_workers = int(scheduler.core.resources()["CPU"][0]) or 1
         limit = _calls.BATCH
         if has_requests(graph):
@@ -100,6 +101,10 @@ class Handover:
         future, number = self._calls.give(kind, run, self._priorities.get(key, 0), inputs)
         if self._numbers is not None:
             self._numbers[key] = number
+        if self.scheduler.arrows is not None:
+            keys = get_dependencies(self._graph, key)
+            self._calls.draw(future._place, [self._places[each] for each in keys if each in self._places])
+            self._places[key] = future._place
         return future
 
     def call(self, key, request, execute, tasks):

@@ -26,7 +26,9 @@ class Scheduler:
 
     def __init__(self, text, name, **options):
         self.core = make_core(text, name, trace=_trace is not None, **options)
+        self.arrows = None  # between calls: pairs of (number of a batch, number of the call in it), if there is a trace
         if _trace is not None:
+            self.arrows = []
             _trace.schedulers.append(self)
         self._slotted = set(re.findall(r"(\w+)\s*=\s*\(", text))
         _all.add(self.core)

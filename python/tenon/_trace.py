@@ -34,8 +34,7 @@ class trace:
     """Note what the tasks of this process do, until it is closed, and write it into a file.
 
     The file is JSON that https://ui.perfetto.dev and chrome://tracing open: a lane for each slot and for each CPU, an
-    arrow from each input to the task that read it, and a counter for each resource. Arrows are there for graphs that
-    run without Dask's callbacks.
+    arrow from each input to the task that read it, or to the call that came after it, and a counter for each resource.
 
     It is used in a `with` statement, or closed by close(). In a notebook, it shows itself as a picture of how much of
     each resource was in use.
@@ -87,9 +86,12 @@ class trace:
             task = Task(event, scheduler)
             self._tasks.append(task)
             tasks[task.graph, task.number] = task
-        for graph, one, other in scheduler.core.edges():
-            if (graph, one) in tasks and (graph, other) in tasks:
-                self._edges.append((tasks[graph, one], tasks[graph, other]))
+        arrows = [((graph, one), (graph, other)) for graph, one, other in scheduler.core.edges()]
+        arrows += scheduler.arrows
+        scheduler.arrows = None  # no more are noted
+        for one, other in arrows:
+            if one in tasks and other in tasks:
+                self._edges.append((tasks[one], tasks[other]))
         try:
             totals = {name: total for name, (total, _) in scheduler.core.resources().items()}
         except _core.Closed:
@@ -142,7 +144,8 @@ class trace:
         for number, (one, other) in enumerate(self._edges):
             arrow = {"cat": "input", "name": "input", "id": number}
             end = one.until(one.lanes[0][0][0])
-            last = max(end - 0.001, one.began)  # its end may be the begin of another task in its lane
+            # The end may be the begin of another task in the lane; what waits for the result may begin before it.
+            last = max(min(end - 0.001, other.began), one.began)
             events.append({"ph": "s", "ts": last, **place(one.lanes[0]), **arrow})
             events.append({"ph": "f", "ts": other.began, "bp": "e", **place(other.lanes[0]), **arrow})
         for name, points in self.occupancy().items():

@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import select
@@ -222,6 +223,15 @@ def test_argument_that_cannot_be_pickled():
     with pytest.raises(TypeError, match="the task 'x', or an argument of it, cannot be pickled: cannot pickle"):
         get({"x": (inc, threading.Lock()), "y": (inc, 1)}, ["x", "y"])
     assert get({"x": 1, "y": (inc, "x")}, "y") == 2
+
+
+def test_trace_has_an_arrow_for_each_input(tmp_path):
+    graph = {"a": (inc, 1), "b": (inc, "a"), "c": (inc, "b"), "d": (max, "b", "a")}
+    with tenon.trace(tmp_path / "trace.json"):
+        assert get(graph, ["c", "d"], optimize_graph=False) == (4, 3)
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    kinds = [event["ph"] for event in events]
+    assert [kinds.count(kind) for kind in "Xsf"] == [4, 4, 4]
 
 
 class Odd:

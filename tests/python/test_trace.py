@@ -105,6 +105,46 @@ def test_tasks_with_callbacks_and_calls_of_an_executor_are_noted(tmp_path):
     assert collections.Counter(event["name"] for event in events if event["ph"] == "X") == {"work": 6, "kernel": 1}
 
 
+def read_arrows(path):
+    """The arrows of a file: the names of the spans that they lead from and to."""
+    events = json.loads(path.read_text(encoding="utf-8"))
+    spans = [event for event in events if event["ph"] == "X"]
+
+    def name_at(point):
+        lane = [span for span in spans if span["tid"] == point["tid"]]
+        return {span["name"] for span in lane if span["ts"] <= point["ts"] <= span["ts"] + span["dur"] + 0.001}
+
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert begins.keys() == ends.keys()
+    assert all(begins[i]["ts"] <= ends[i]["ts"] for i in begins)
+    return [(name_at(begins[i]), name_at(ends[i])) for i in begins]
+
+
+def test_arrows_lead_to_tasks_that_dask_hands_over(tmp_path):
+    with tenon.trace(tmp_path / "trace.json"):
+        run({"w": (wide,), "x": (kernel, "w"), "y": (work, "x", "w"), "z": 1}, ["y", "z"], callbacks=[(None,) * 5])
+    arrows = read_arrows(tmp_path / "trace.json")
+    assert sorted((min(one), min(other)) for one, other in arrows) == [
+        ("kernel", "work"),
+        ("wide", "kernel"),
+        ("wide", "work"),
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_arrows_lead_to_calls_that_come_after_others(tmp_path, limit):
+    with tenon.trace(tmp_path / "trace.json"):
+        with tenon.Executor({"CPU": 2, "GPU": (4, 5)}) as executor:
+            executor._calls._limit = limit  # of a batch
+            first = [executor.submit(wide), executor.submit(work)]
+            last = executor.submit(kernel, after=first)
+            executor.submit(wait, after=last).result(60)
+    arrows = read_arrows(tmp_path / "trace.json")
+    assert len(arrows) == 3 and all(("kernel" in one | other) for one, other in arrows)
+    assert sum("kernel" in other for _, other in arrows) == 2 and sum("kernel" in one for one, _ in arrows) == 1
+
+
 def number(span):
     return span["args"]["graph"], span["args"]["task"]
 
