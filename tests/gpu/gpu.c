@@ -6,6 +6,7 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tenon/dlpack.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -366,6 +367,59 @@ void gpu_library_free(CUdeviceptr at, size_t private_bytes)
     }
     leave(0);
     assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
+}
+
+struct export
+{
+    DLManagedTensorVersioned managed;
+    int64_t shape[1];
+    struct gpu_memory *memory;
+};
+int gpu_given_back;
+
+struct gpu_memory *gpu_memory_make(size_t bytes, bool is_private)
+{
+    struct gpu_memory *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    *m = (struct gpu_memory){.bytes = bytes, .is_private = is_private};
+    m->at = gpu_library_alloc(bytes, is_private);
+    return m;
+}
+
+void gpu_memory_free(struct gpu_memory *m)
+{
+    gpu_library_free(m->at, m->is_private ? m->bytes : 0);
+    free(m);
+}
+
+static void end_export(DLManagedTensorVersioned *managed)
+{
+    struct export *e = managed->manager_ctx;
+    if (--e->memory->tensors == 0 && !e->memory->is_kept)
+        gpu_memory_free(e->memory);
+    free(e);
+    gpu_given_back++;
+}
+
+tn_tensor *gpu_memory_tensor(struct gpu_memory *m, size_t offset, size_t bytes)
+{
+    tn_tensor *tensor;
+    struct export *e = calloc(1, sizeof *e);
+    assert_non_null(e);
+    e->memory = m;
+    m->tensors++;
+    e->shape[0] = (int64_t)bytes;
+    e->managed =
+        (DLManagedTensorVersioned){.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+                                   .manager_ctx = e,
+                                   .deleter = end_export,
+                                   .dl_tensor = {.data = (void *)(uintptr_t)(m->at + offset),
+                                                 .device = {(DLDeviceType)gpu_type, 0},
+                                                 .ndim = 1,
+                                                 .dtype = {kDLUInt, 8, 1},
+                                                 .shape = e->shape}};
+    TN_CHECK_OK(tn_tensor_from_dlpack(&e->managed, &tensor));
+    return tensor;
 }
 
 /* ---- tensors ----------------------------------------------------------------------------- */

@@ -89,6 +89,22 @@ CUdeviceptr gpu_library_alloc(size_t bytes, bool is_private);
 /** @param private_bytes  of private memory; else 0 */
 void gpu_library_free(CUdeviceptr address, size_t private_bytes);
 
+/** Memory of another library that has several tensors, and is freed with the last. */
+struct gpu_memory {
+    CUdeviceptr at;
+    size_t bytes;
+    bool is_private;
+    bool is_kept; /* it is not freed with the last, but by gpu_memory_free() */
+    int tensors;
+};
+struct gpu_memory *gpu_memory_make(size_t bytes, bool is_private);
+/** Free memory that is kept, and has no tensors. */
+void gpu_memory_free(struct gpu_memory *memory);
+/** A private tensor of bytes over a part of this memory. */
+tn_tensor *gpu_memory_tensor(struct gpu_memory *memory, size_t offset, size_t bytes);
+/** How many such tensors have gone back to the library, in this process. */
+extern int gpu_given_back;
+
 /** A tensor of bytes on device 0, all of them `value`. */
 tn_tensor *gpu_tensor(tn_domain *domain, int64_t bytes, uint8_t value);
 /** Have a kernel write each byte of a tensor on a device, and do not wait for it. */

@@ -41,70 +41,15 @@ static void end(void)
 
 /* ---- another library ------------------------------------------------------------------- */
 
-/* Memory that has several tensors, and is freed with the last. */
-struct memory {
-    CUdeviceptr at;
-    size_t bytes;
-    bool is_private;
-    int tensors;
-};
-struct export
-{
-    DLManagedTensorVersioned managed;
-    int64_t shape[1];
-    struct memory *memory;
-};
-static int freed; /* exports that were given back */
-
-static struct memory *make_memory(size_t bytes, bool is_private)
-{
-    struct memory *m = calloc(1, sizeof *m);
-    assert_non_null(m);
-    *m = (struct memory){.bytes = bytes, .is_private = is_private};
-    m->at = gpu_library_alloc(bytes, is_private);
-    return m;
-}
-
-static void end_export(DLManagedTensorVersioned *managed)
-{
-    struct export *e = managed->manager_ctx;
-    if (--e->memory->tensors == 0) {
-        gpu_library_free(e->memory->at, e->memory->is_private ? e->memory->bytes : 0);
-        free(e->memory);
-    }
-    free(e);
-    freed++;
-}
-
-static DLManagedTensorVersioned *export_part(struct memory *m, size_t offset, size_t bytes)
-{
-    struct export *e = calloc(1, sizeof *e);
-    assert_non_null(e);
-    e->memory = m;
-    m->tensors++;
-    e->shape[0] = (int64_t)bytes;
-    e->managed =
-        (DLManagedTensorVersioned){.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
-                                   .manager_ctx = e,
-                                   .deleter = end_export,
-                                   .dl_tensor = {.data = (void *)(uintptr_t)(m->at + offset),
-                                                 .device = {(DLDeviceType)gpu_type, 0},
-                                                 .ndim = 1,
-                                                 .dtype = {kDLUInt, 8, 1},
-                                                 .shape = e->shape}};
-    return &e->managed;
-}
-
 /* A tensor over a part of memory, all bytes of it `value`. It is private. */
-static tn_tensor *wrap(struct memory *m, size_t offset, size_t bytes, uint8_t value)
+static tn_tensor *wrap(struct gpu_memory *m, size_t offset, size_t bytes, uint8_t value)
 {
-    tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_from_dlpack(export_part(m, offset, bytes), &tensor));
+    tn_tensor *tensor = gpu_memory_tensor(m, offset, bytes);
     gpu_kernel_fill(tensor, value);
     return tensor;
 }
 
-static tn_tensor *share_part(struct memory *m, size_t offset, size_t bytes, uint8_t value)
+static tn_tensor *share_part(struct gpu_memory *m, size_t offset, size_t bytes, uint8_t value)
 {
     tn_tensor *tensor = wrap(m, offset, bytes, value);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
@@ -114,16 +59,16 @@ static tn_tensor *share_part(struct memory *m, size_t offset, size_t bytes, uint
 
 static tn_tensor *share_new(uint8_t value)
 {
-    return share_part(make_memory(BYTES, false), OFFSET, BYTES - OFFSET, value);
+    return share_part(gpu_memory_make(BYTES, false), OFFSET, BYTES - OFFSET, value);
 }
 
 /* Call tenon until so many exports were given back to the library. */
 static void await_freed(int count)
 {
     uint64_t end_ns = tnt_until_ns(20000);
-    while (freed < count && tni_os_now_ns() < end_ns)
+    while (gpu_given_back < count && tni_os_now_ns() < end_ns)
         TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    assert_int_equal(freed, count);
+    assert_int_equal(gpu_given_back, count);
 }
 
 static uint32_t strategy_of(const tn_tensor *tensor)
@@ -153,7 +98,7 @@ static void wait_for(const tn_tensor *tensor)
 TN_TEST(memory_of_a_library_is_a_private_tensor_on_its_device)
 {
     begin();
-    tn_tensor *tensor = wrap(make_memory(BYTES, false), 0, BYTES, 7);
+    tn_tensor *tensor = wrap(gpu_memory_make(BYTES, false), 0, BYTES, 7);
     assert_int_equal(tn_tensor_device(tensor).type, gpu_type);
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_DEFAULT);
     assert_int_equal(tn_tensor_record(tensor, NULL), TN_ERR_INVALID);
@@ -163,14 +108,14 @@ TN_TEST(memory_of_a_library_is_a_private_tensor_on_its_device)
     gpu_expect(domain, clone, 7);
     tn_tensor_unref(clone);
     tn_tensor_unref(tensor);
-    assert_int_equal(freed, 1);
+    assert_int_equal(gpu_given_back, 1);
     end();
 }
 
 TN_TEST(sharing_leaves_the_memory_where_it_is)
 {
     begin();
-    struct memory *m = make_memory(BYTES, false);
+    struct gpu_memory *m = gpu_memory_make(BYTES, false);
     tn_tensor *tensor = wrap(m, OFFSET, BYTES - OFFSET, 8);
     void *data = tn_tensor_data(tensor);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
@@ -181,7 +126,7 @@ TN_TEST(sharing_leaves_the_memory_where_it_is)
     tn_tensor *again = gpu_pop(queue);
     assert_ptr_equal(tn_tensor_data(again), data); /* no process opens what is its own */
     tn_tensor_unref(tensor);
-    assert_int_equal(freed, 0);
+    assert_int_equal(gpu_given_back, 0);
     tn_tensor_unref(again);
     await_freed(1);
     end();
@@ -210,7 +155,7 @@ TN_TEST(a_receiver_opens_an_allocation_once)
     int count = 20;
     begin();
     pid_t pid = tnt_fork(consume, &count);
-    struct memory *m = make_memory(BYTES, false);
+    struct gpu_memory *m = gpu_memory_make(BYTES, false);
     for (int i = 0; i < count; i++) {
         tn_tensor *tensor = share_part(m, (size_t)i * OFFSET, OFFSET, (uint8_t)(10 + i));
         gpu_push(queue, tensor);
@@ -244,7 +189,7 @@ TN_TEST(a_library_gets_its_memory_back_when_nobody_has_it)
     tn_tensor_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    assert_int_equal(freed, 0);
+    assert_int_equal(gpu_given_back, 0);
     tnt_signal(&go);
     tnt_wait_ok(pid);
     await_freed(1);
@@ -319,7 +264,7 @@ TN_TEST(memory_of_the_domain_that_comes_back_is_not_shared_twice)
 TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
 {
     begin();
-    tn_tensor *tensor = wrap(make_memory(BYTES, true), OFFSET, BYTES - OFFSET, 9);
+    tn_tensor *tensor = wrap(gpu_memory_make(BYTES, true), OFFSET, BYTES - OFFSET, 9);
     assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 0);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_VMM);
@@ -344,7 +289,7 @@ TN_TEST(a_copy_comes_after_what_its_stream_was_given)
     gpu_need_cuda("HIP waits for the stream before a tensor is handed on");
     gpu_need_fake();
     begin();
-    struct memory *m = make_memory(BYTES, true);
+    struct gpu_memory *m = gpu_memory_make(BYTES, true);
     tn_tensor *tensor = wrap(m, 0, BYTES, 1);
     CUstream stream = gpu_stream(NULL);
     gpu_stream_wait(NULL);
@@ -353,7 +298,7 @@ TN_TEST(a_copy_comes_after_what_its_stream_was_given)
     const tn_tensor_options options = {.struct_size = sizeof options, .stream = stream};
     TN_CHECK_OK(tn_tensor_share(domain, tensor, &options));
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    assert_int_equal(freed, 0); /* the copy is not done */
+    assert_int_equal(gpu_given_back, 0); /* the copy is not done */
     gpu_fake.release(stream);
     gpu_expect(domain, tensor, 77);
     await_freed(1);
@@ -384,7 +329,7 @@ TN_TEST(memory_that_a_killed_process_had_open_goes_back)
     tn_tensor_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    assert_int_equal(freed, 0);
+    assert_int_equal(gpu_given_back, 0);
     tnt_kill(pid);
     await_freed(1);
     end();
@@ -445,7 +390,7 @@ static int make_and_leave(void *unused)
     gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
-    assert_int_equal(freed, 1);
+    assert_int_equal(gpu_given_back, 1);
     return 0;
 }
 
@@ -479,7 +424,7 @@ static int make_and_leave_uncopied(void *unused)
     gpu_push(queue, tensor);
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
-    assert_int_equal(freed, 0);
+    assert_int_equal(gpu_given_back, 0);
     assert_non_null(strstr(last_warning, "with 1 tensors in messages"));
     assert_non_null(strstr(last_warning, "has no tenond"));
     tnt_signal(&ready);
@@ -512,7 +457,7 @@ static int make_and_leave_late(void *unused)
     tnt_await(&go);
     domain->foreign_wait_ns = UINT64_C(60) * 1000 * 1000 * 1000;
     tn_domain_close(domain);
-    assert_int_equal(freed, 1);
+    assert_int_equal(gpu_given_back, 1);
     return 0;
 }
 
@@ -607,7 +552,7 @@ TN_TEST(memory_that_is_allocated_anew_is_another_allocation)
     begin();
     pid_t pid = tnt_fork(consume_anew, &count);
     for (int i = 0; i < count; i++) {
-        struct memory *m = make_memory(BYTES, false);
+        struct gpu_memory *m = gpu_memory_make(BYTES, false);
         CUdeviceptr at = m->at;
         tn_tensor *tensor = share_part(m, 0, BYTES, (uint8_t)(10 + i));
         gpu_push(queue, tensor);
