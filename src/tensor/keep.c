@@ -11,6 +11,8 @@
  * I3  The list is taken off by whoever looks at it, so that no lock is held while the library
  *     frees memory. A forked child gives the references back that it inherited, and frees
  *     nothing: the library's memory is of its parent.
+ * I4  A process gives back what it has of others' memory before it waits for those who have
+ *     its own: otherwise two processes that leave at once would wait for each other.
  * Death: the holds of a dead maker are released by the reaper. The memory is gone with its
  * process: others get TN_ERR_PEER_DIED (backing/opened.c).
  */
@@ -295,9 +297,12 @@ void tni_foreign_leave(struct tn_domain *d)
     struct leaving l = {.domain = d, .seat = TNI_NO_SEAT};
     if (atomic_load(&keeps) == NULL || d->seat == TNI_NO_SEAT)
         return;
-    struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
     uint64_t deadline_ns = tni_os_now_ns() + d->foreign_wait_ns;
     (void)tni_device_drain();
+    /* I4 */
+    tni_tensor_end_unfinished();
+    tni_opened_sweep(d, true);
+    struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
     for (uint32_t tries = 0; !let_all_go(&l, &list) && tni_os_now_ns() < deadline_ns; tries++)
         tni_os_back_off(tries);
     abandon(&l, list);

@@ -475,6 +475,46 @@ TN_TEST(a_maker_that_leaves_waits_for_those_who_have_it_open)
     end();
 }
 
+struct exchange {
+    tn_queue *to, *from;
+};
+
+/* Each has memory of the other open when it leaves. */
+static int exchange_and_leave(void *argument)
+{
+    const struct exchange *e = argument;
+    tn_tensor *mine = share_new(28);
+    gpu_push(e->to, mine);
+    tn_tensor *theirs = gpu_pop(e->from);
+    wait_for(theirs);
+    gpu_expect(domain, theirs, 28);
+    tnt_signal(&ready);
+    tnt_await(&go);
+    tn_tensor_unref(mine);
+    tn_tensor_unref(theirs);
+    domain->foreign_wait_ns = UINT64_C(10) * 1000 * 1000 * 1000;
+    tn_domain_close(domain);
+    assert_int_equal(gpu_given_back, 1);
+    return 0;
+}
+
+TN_TEST(two_processes_that_leave_at_once_do_not_wait_for_each_other)
+{
+    tn_queue *next;
+    begin();
+    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &next));
+    pid_t pids[2] = {tnt_fork(exchange_and_leave, &(struct exchange){queue, next}),
+                     tnt_fork(exchange_and_leave, &(struct exchange){next, queue})};
+    for (int i = 0; i < 2; i++)
+        tnt_await(&ready);
+    for (int i = 0; i < 2; i++)
+        tnt_signal(&go);
+    for (int i = 0; i < 2; i++)
+        tnt_wait_ok(pids[i]);
+    tn_object_close(next);
+    end();
+}
+
 /* ---- what the driver says --------------------------------------------------------------- */
 
 static int refuse_and_receive(void *argument)
