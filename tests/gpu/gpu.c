@@ -395,6 +395,9 @@ void gpu_memory_free(struct gpu_memory *m)
 static void end_export(DLManagedTensorVersioned *managed)
 {
     struct export *e = managed->manager_ctx;
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)managed->dl_tensor.data;
+    if (e->memory->on_given_back != NULL)
+        e->memory->on_given_back(e->memory, at - e->memory->at);
     if (--e->memory->tensors == 0 && !e->memory->is_kept)
         gpu_memory_free(e->memory);
     free(e);

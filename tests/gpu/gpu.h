@@ -96,6 +96,8 @@ struct gpu_memory {
     bool is_private;
     bool is_kept; /* it is not freed with the last, but by gpu_memory_free() */
     int tensors;
+    /* What the library does when it gets the memory of a tensor back; NULL: nothing. */
+    void (*on_given_back)(struct gpu_memory *memory, size_t offset);
 };
 struct gpu_memory *gpu_memory_make(size_t bytes, bool is_private);
 /** Free memory that is kept, and has no tensors. */
