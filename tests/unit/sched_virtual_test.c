@@ -190,6 +190,51 @@ TN_TEST(random_graphs_take_little_more_than_their_lower_bound)
 
 /* ---- wide tasks -------------------------------------------------------------------------- */
 
+/* ---- what if there were a thousand nodes ------------------------------------------------- */
+
+enum { RACKS = 25, RACK = 40, NARROW = 3000, WIDE = 40 };
+
+/* Tasks for one node, and now and then one for a rack. @return the makespan */
+static uint64_t run_on_racks(uint64_t *ret_work_ns)
+{
+    static char resources[8192];
+    static tn_task tasks[NARROW + WIDE];
+    unsigned seed = 5;
+    size_t used = (size_t)snprintf(resources, sizeof resources, "THREADS=4096 NODE=(");
+    for (int i = 0; i < RACKS * RACK; i++)
+        used += (size_t)snprintf(resources + used, sizeof resources - used, "%s%d%s",
+                                 i % RACK == 0 ? "(" : "", i,
+                                 i % RACK < RACK - 1    ? ","
+                                 : i < RACKS * RACK - 1 ? "),"
+                                                        : "))");
+    tn_sched *sched = open_ordered(resources, TN_ORDER_DEPTH);
+    tn_graph *graph;
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+    tn_kind *narrow = add_kind(sched, "narrow", "CPU=0 NODE=1", MS);
+    tn_kind *wide = add_kind(sched, "wide", "CPU=0 NODE=40", 20 * MS);
+    *ret_work_ns = 0;
+    for (int i = 0; i < NARROW + WIDE; i++) {
+        bool is_wide = i % ((NARROW + WIDE) / WIDE) == 0;
+        tasks[i].kind = is_wide ? wide : narrow;
+        tasks[i].run_ns = (is_wide ? 20 : 1 + (uint64_t)(rand_r(&seed) % 20)) * MS;
+        *ret_work_ns += tasks[i].run_ns * (is_wide ? RACK : 1);
+    }
+    TN_CHECK_OK(tn_graph_add(
+        graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = NARROW + WIDE), NULL));
+    uint64_t makespan_ns = run(sched, graph);
+    tn_sched_close(sched);
+    return makespan_ns;
+}
+
+TN_TEST(a_thousand_nodes_are_kept_busy_and_each_run_is_the_same)
+{
+    uint64_t work_ns, again_ns, makespan_ns = run_on_racks(&work_ns);
+    tnt_note("%llu ns for work of %llu ns on 1000 nodes", (unsigned long long)makespan_ns,
+             (unsigned long long)work_ns);
+    assert_true(makespan_ns < 13 * (work_ns / (RACKS * RACK)) / 10);
+    assert_true(run_on_racks(&again_ns) == makespan_ns && again_ns == work_ns);
+}
+
 TN_TEST(a_wide_task_begins_after_few_narrow_ones)
 {
     enum { NARROW = 400 };
