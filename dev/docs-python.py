@@ -25,7 +25,7 @@ CLASSES = {
 }
 GROUPS = {
     "Where tensors live": ["domain", "Domain", "devices", "Device"],
-    "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "Tensor"],
+    "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "from_cuda_array", "Tensor"],
     "Meeting by name": ["Queue", "Message", "Lock", "Event", "Semaphore"],
     "Who holds what": ["inspect", "Report"],
     "Scheduling": ["resources", "resource_id", "secede", "set_options", "Executor", "trace"],

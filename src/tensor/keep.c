@@ -299,9 +299,7 @@ void tni_foreign_leave(struct tn_domain *d)
         return;
     uint64_t deadline_ns = tni_os_now_ns() + d->foreign_wait_ns;
     (void)tni_device_drain();
-    /* I4 */
-    tni_tensor_end_unfinished();
-    tni_opened_sweep(d, true);
+    tni_opened_sweep(d, true); /* I4 */
     struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
     for (uint32_t tries = 0; !let_all_go(&l, &list) && tni_os_now_ns() < deadline_ns; tries++)
         tni_os_back_off(tries);
