@@ -31,13 +31,13 @@ static void end_device_work(struct tn_domain *d)
     const struct tni_backing_part *part = tni_backing_part(d);
     bool has_used =
         (part->used_devices[0] | part->used_devices[1]) != 0 || atomic_load(&part->has_pinned);
-    if (has_used && tni_device_drain() == 0)
-        tni_tensor_end_unfinished(); /* before the next call waits for others: keep.c, I4 */
-    tni_foreign_leave(d);
     bool is_done = !has_used || tni_device_drain() == 0;
     if (!is_done)
         tni_log(TNI_LOG_WARNING, "domain '%s' is left although a device may use its memory: %s",
                 d->segment.name, tn_error_detail());
+    else if (has_used)
+        tni_tensor_end_unfinished(); /* before the next call waits for others: keep.c, I4 */
+    tni_foreign_leave(d);
     tni_order_leave(d, is_done);
     if (has_used)
         tni_tensor_end_unfinished();

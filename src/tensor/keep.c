@@ -298,7 +298,6 @@ void tni_foreign_leave(struct tn_domain *d)
     if (atomic_load(&keeps) == NULL || d->seat == TNI_NO_SEAT)
         return;
     uint64_t deadline_ns = tni_os_now_ns() + d->foreign_wait_ns;
-    (void)tni_device_drain();
     tni_opened_sweep(d, true); /* I4 */
     struct tni_keep *list = without_parents(atomic_exchange(&keeps, NULL));
     for (uint32_t tries = 0; !let_all_go(&l, &list) && tni_os_now_ns() < deadline_ns; tries++)

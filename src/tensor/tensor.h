@@ -189,7 +189,8 @@ void tni_tensor_await_somehow(const tn_tensor *tensor, void *stream);
 void tni_tensor_end_unfinished(void);
 /**
  * Before this process leaves: move what others may get later of the memory of its libraries,
- * and wait, for a bounded time, for what others have open.
+ * and wait, for a bounded time, for what others have open. pre: its devices have done all that
+ * it gave them, if they can
  */
 void tni_foreign_leave(struct tn_domain *domain);
 

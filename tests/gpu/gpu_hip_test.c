@@ -68,18 +68,25 @@ static struct {
     CUresult (*hipPeekAtLastError)(void);
 } hip;
 
+static void *must_find(void *library, const char *name)
+{
+    void *found = dlsym(library, name);
+    assert_non_null(found);
+    return found;
+}
+
+/* Put a function of `library` into the member of that name. */
+#define LOAD(into, name)                                                                       \
+    found = must_find(library, #name);                                                         \
+    memcpy(&(into).name, &found, sizeof found)
+
 static void load_hip(void)
 {
     void *library = dlopen(getenv("TENON_HIP_LIBRARY"), RTLD_NOW | RTLD_LOCAL), *found;
     assert_non_null(library);
-#define LOAD(name)                                                                             \
-    found = dlsym(library, #name);                                                             \
-    assert_non_null(found);                                                                    \
-    memcpy(&hip.name, &found, sizeof found);
-    LOAD(hipSetDevice)
-    LOAD(hipGetDevice)
-    LOAD(hipPeekAtLastError)
-#undef LOAD
+    LOAD(hip, hipSetDevice);
+    LOAD(hip, hipGetDevice);
+    LOAD(hip, hipPeekAtLastError);
 }
 
 /* ---- threads ----------------------------------------------------------------------------- */
@@ -365,15 +372,10 @@ static void begin_cuda(const char *path)
     setenv("TENON_CUDA_LIBRARY", library_path, 1);
     void *library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL), *found;
     assert_non_null(library);
-#define LOAD(name)                                                                             \
-    found = dlsym(library, #name);                                                             \
-    assert_non_null(found);                                                                    \
-    memcpy(&cuda.name, &found, sizeof found);
-    LOAD(fake_make)
-    LOAD(fake_end)
-    LOAD(fake_calls)
-    LOAD(fake_mem_used)
-#undef LOAD
+    LOAD(cuda, fake_make);
+    LOAD(cuda, fake_end);
+    LOAD(cuda, fake_calls);
+    LOAD(cuda, fake_mem_used);
     assert_int_equal(cuda.fake_make(path, NULL), 0);
     setenv("TENON_FAKECUDA", path, 1);
     assert_int_equal(tn_device_count(TN_DEVICE_CUDA), 1);

@@ -163,10 +163,10 @@ def run_inner(together):
 
 
 @tenon.resources(GPU=1)
-def secede_twice(seconds):
+def secede_twice(together):
     for _ in range(2):
         tenon.secede()
-    time.sleep(seconds)
+    together.wait()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def secede_twice(seconds):
     [
         (lambda: dict.fromkeys("abcdef", (secede, threading.Barrier(6))), 6),
         (lambda: {"inner": (run_inner, threading.Barrier(5))}, 6),
-        (lambda: dict.fromkeys("abcdef", (secede_twice, 0.002)), 6),
+        (lambda: dict.fromkeys("abcdef", (secede_twice, threading.Barrier(2))), 6),
     ],
     ids=["secede", "run", "twice"],
 )
