@@ -275,8 +275,7 @@ int tni_os_loop_add(int loop, int fd, uint64_t tag)
         return 0;
     if (errno == EPERM)
         return tni_fail(TN_ERR_INVALID,
-                        "descriptor %d is of a file or a folder, for which nobody can wait",
-                        fd);
+                        "descriptor %d is of a file or a folder, which is always ready", fd);
     int status = errno == EEXIST  ? TN_ERR_EXISTS
                  : errno == EBADF ? TN_ERR_INVALID
                                   : TN_ERR_SYSTEM;

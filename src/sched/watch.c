@@ -150,8 +150,8 @@ static int add_watch(struct tni_watcher *watcher, struct tni_task *task, int fd)
     if (status == 0) {
         status = tni_os_loop_add(watcher->set, watch->fd, (uintptr_t)watch);
         if (status == TN_ERR_INVALID) /* the error names the copy */
-            tni_fail(status,
-                     "descriptor %d is of a file or a folder, for which nobody can wait", fd);
+            tni_fail(status, "descriptor %d is of a file or a folder, which is always ready",
+                     fd);
     }
     if (status != 0) {
         tni_os_close(watch->fd);

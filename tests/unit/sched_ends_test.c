@@ -275,6 +275,13 @@ TN_TEST(a_task_that_does_not_pend_gives_its_descriptor_back)
     end_question(&q);
 }
 
+static uint64_t add_and_await(tn_graph *graph, tn_kind *kind, struct question *q)
+{
+    uint64_t task = add_task(graph, (tn_task){.kind = kind, .context = q}, NULL, 0);
+    tnt_await(&q->asked);
+    return task;
+}
+
 /* The first run has a descriptor that is readable, and asks for a second run without one. */
 static int ask_at_first(const tn_task_call *call)
 {
@@ -293,9 +300,7 @@ TN_TEST(a_descriptor_of_an_earlier_run_ends_no_task)
     struct question q = new_question();
     tn_sched *sched = open_sched("CPU=1");
     tn_graph *graph = open_graph(sched);
-    uint64_t task = add_task(
-        graph, (tn_task){.kind = add_kind(sched, ask_at_first, NULL), .context = &q}, NULL, 0);
-    tnt_await(&q.asked);
+    uint64_t task = add_and_await(graph, add_kind(sched, ask_at_first, NULL), &q);
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(50)), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(
         tn_task_end_on(graph, task, q.pipe[0])); /* from outside, of a task that pends */
@@ -329,9 +334,7 @@ TN_TEST(a_descriptor_that_cannot_end_a_task_is_refused)
     struct question q = new_question();
     tn_sched *sched = open_sched("CPU=1");
     tn_graph *graph = open_graph(sched);
-    uint64_t task = add_task(
-        graph, (tn_task){.kind = add_kind(sched, ask_wrongly, NULL), .context = &q}, NULL, 0);
-    tnt_await(&q.asked);
+    uint64_t task = add_and_await(graph, add_kind(sched, ask_wrongly, NULL), &q);
     write_byte(&q);
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(10000)));
     assert_int_equal(tn_task_end_on(graph, task, q.pipe[0]), TN_ERR_INVALID); /* it has ended */
