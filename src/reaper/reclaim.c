@@ -13,14 +13,14 @@
  * I4  A seat has at most one recoverer; one that cannot finish names TNI_SEAT_NOBODY as the
  *     recoverer.
  * I5  Waits end before memory is reclaimed.
+ * I6  No seat waits for a recount: the blocks that it announced become suspects (suspects.c).
+ *     They are recounted when all seats are reclaimed, and again until all are done.
  * I7  Blocks of devices are released, and timelines settled, only after the whole process has
  *     ended, or has executed another program. The witness ends with the memory of a process,
- * but what the process had a device do ends with its descriptors, a moment later. I6  No seat
- * waits for a recount: the blocks that it announced become suspects (suspects.c). They are
- * recounted when all seats are reclaimed, and again until all are done. Callers: tenond, every
- * member that waits, tn_domain_reap(), the audit. Death: the seat stays REAPING by a dead
- * recoverer, and the next recoverer begins at the first step (I2). The dead recoverer's own
- * announces and row are reclaimed with its own seat.
+ *     but what the process had a device do ends with its descriptors, a moment later.
+ * Callers: tenond, every member that waits, tn_domain_reap(), the audit.
+ * Death: the seat stays REAPING by a dead recoverer, and the next recoverer begins at the first
+ *     step (I2). The dead recoverer's own announces and row are reclaimed with its own seat.
  */
 #include <signal.h>
 

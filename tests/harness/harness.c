@@ -296,9 +296,10 @@ static void end_with_group(int number)
 
 static bool is_wanted(const struct test *test, int argc, char **argv)
 {
-    bool wanted = argc < 2;
+    bool wanted = argc < 2 || argv[1][0] == '!';
     for (int i = 1; i < argc; i++)
-        wanted = wanted || strstr(test->name, argv[i]) != NULL;
+        if (strstr(test->name, argv[i] + (argv[i][0] == '!')) != NULL)
+            wanted = argv[i][0] != '!';
     return wanted;
 }
 

@@ -13,7 +13,7 @@
  *   TN_TEST_SEED=n      of tnt_random(); the one that was used is printed
  *   TN_TEST_FULL=1      run the sizes that `make test` has no time for
  *   TENON_TEST_REAL_GPU=1  a GPU's driver is in use: what it keeps open is not a leak
- *   program text ...    run only the tests whose name contains one of these
+ *   program text ...    run only the tests whose name contains one of these; !text: not those
  */
 #ifndef TENON_TESTS_HARNESS_H
 #define TENON_TESTS_HARNESS_H

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "backing.h"
+#include "harness/gc.h"
 #include "harness/tensor.h"
 
 enum { NOBODY = 65534 };
@@ -85,7 +86,7 @@ static void gc(void)
 {
     said[0] = 0;
     said_done = said_not_done = 0;
-    TN_CHECK_OK(tn_inspect_gc(hear, NULL));
+    tnt_gc(hear);
 }
 
 static char logged[4096];
@@ -739,7 +740,7 @@ static void expect_detail(const char *part)
         fail_msg("'%s' does not say '%s'", tn_error_detail(), part);
 }
 
-TN_TEST(a_folder_for_files_that_is_not_absolute_is_refused)
+TN_TEST(a_relative_folder_is_refused_and_gc_names_it)
 {
     d = without_tenond();
     setenv("TENON_SHM_DIR", "shm", 1);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "backing.h"
+#include "harness/gc.h"
 #include "harness/tensor.h"
 #include "namespaces.h"
 
@@ -56,7 +57,7 @@ static int hear(const char *sentence, bool is_done, void *context)
 static void gc(void)
 {
     said[0] = 0;
-    TN_CHECK_OK(tn_inspect_gc(hear, NULL));
+    tnt_gc(hear);
 }
 
 static int files_of_nobody(void)
@@ -206,7 +207,7 @@ TN_TEST(files_of_a_domain_that_was_killed_go_with_the_next_domain)
     close_holder(h);
 }
 
-TN_TEST(files_of_another_user_with_our_names_stay)
+TN_TEST(gc_leaves_files_of_another_user_with_our_names)
 {
     struct tni_os_process self;
     char path[256];
@@ -235,7 +236,7 @@ static void expect_untouched(const char *path)
     assert_true(is_there(path));
 }
 
-TN_TEST(a_file_without_a_header_of_a_living_domain_stays)
+TN_TEST(gc_leaves_a_file_without_a_header_of_a_living_domain)
 {
     d = without_tenond();
     tn_tensor *t = make();
@@ -247,7 +248,7 @@ TN_TEST(a_file_without_a_header_of_a_living_domain_stays)
     tn_domain_close(d);
 }
 
-TN_TEST(a_block_that_makes_no_sense_protects_the_domains_files)
+TN_TEST(gc_leaves_the_files_if_a_block_makes_no_sense)
 {
     d = without_tenond();
     tn_tensor *t = make();
@@ -288,7 +289,7 @@ static void pin(const char *path)
     TN_CHECK(mount("none", path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) == 0);
 }
 
-TN_TEST(a_file_that_could_not_be_removed_is_named_and_goes_later)
+TN_TEST(gc_names_a_file_it_cannot_remove_and_removes_it_later)
 {
     char folder[128], path[256];
     mount_own(folder, sizeof folder);
@@ -380,7 +381,7 @@ static void collect_around(tnt_child_fn *lives_unseen)
     close_holder(collector);
 }
 
-TN_TEST(a_file_whose_domain_is_not_found_stays_while_its_maker_lives)
+TN_TEST(gc_leaves_a_file_of_an_unfound_domain_to_its_living_maker)
 {
     TN_CHECK(setenv("TENON_FORCE_FALLBACK", "witness", 1) == 0);
     collect_around(live_unseen);
@@ -426,7 +427,7 @@ static int live_unseen_after_the_maker(void *argument)
     return 1;
 }
 
-TN_TEST(a_file_whose_domain_is_not_found_stays_while_a_member_lives)
+TN_TEST(gc_leaves_a_file_of_an_unfound_domain_to_a_living_member)
 {
     collect_around(live_unseen_after_the_maker);
 }

@@ -237,7 +237,7 @@ TN_TEST(a_thousand_nodes_are_kept_busy_and_each_run_is_the_same)
 
 TN_TEST(a_wide_task_begins_after_few_narrow_ones)
 {
-    enum { NARROW = 400 };
+    enum { THIN = 400 };
     tn_graph *graph;
     tn_sched *sched = open_ordered("CPU=4 GPU=((0,1),(2,3))", TN_ORDER_DEPTH);
     TN_CHECK_OK(tn_graph_create(sched, &graph));
@@ -247,7 +247,7 @@ TN_TEST(a_wide_task_begins_after_few_narrow_ones)
     for (uint64_t i = 0; i < 4; i++)
         (void)add_task(graph, (tn_task){.kind = narrow, .run_ns = (7 + 4 * i) * MS}, NULL, 0);
     uint64_t its = add_task(graph, (tn_task){.kind = wide, .priority = 0}, NULL, 0);
-    for (uint64_t i = 0; i < NARROW; i++)
+    for (uint64_t i = 0; i < THIN; i++)
         (void)add_task(graph, (tn_task){.kind = narrow, .run_ns = (7 + i % 13) * MS}, NULL, 0);
     (void)run(sched, graph);
     uint32_t before = 0;
