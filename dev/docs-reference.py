@@ -33,12 +33,13 @@ TITLES = {
     "sched_data": "what tasks read and write, and where it is",
     "share": "strategies, write-once arenas, and tensors beyond the domain",
     "status": "errors, the log, and interrupts",
+    "store": "a map from keys to messages",
     "sync": "events, semaphores, locks, conditions, barriers",
     "tensor": "typed, strided views of shared memory",
     "version": "versions, and structs of options",
 }
 # In the order in which a reader meets them.
-ORDER = ["domain", "tensor", "queue", "object", "sync", "process", "pool", "sched", "sched_data", "handle", "share", "attribute",
+ORDER = ["domain", "tensor", "queue", "store", "object", "sync", "process", "pool", "sched", "sched_data", "handle", "share", "attribute",
          "device", "status", "deadline", "inspect", "version"]
 LABEL = re.compile(r"(?:^|(?<=\s))(Threads|Blocks|Fork|Crash): ", re.M)
 

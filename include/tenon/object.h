@@ -7,7 +7,8 @@
 TN_BEGIN_DECLS
 
 /**
- * An object of a domain: a queue, an event, a semaphore, a lock, a condition or a barrier.
+ * An object of a domain: a queue, an event, a semaphore, a lock, a condition, a barrier or a
+ * store.
  *
  * A tn_object is this process's private handle; tn_queue, tn_event and the others are the same
  * C type, and a function that is given an object of another kind returns TN_ERR_INVALID. Each
@@ -28,7 +29,8 @@ enum {
     TN_OBJECT_SEMAPHORE = 3,
     TN_OBJECT_LOCK = 4,
     TN_OBJECT_CONDITION = 5,
-    TN_OBJECT_BARRIER = 6
+    TN_OBJECT_BARRIER = 6,
+    TN_OBJECT_STORE = 7
 };
 
 /**

@@ -11,6 +11,7 @@
  *   share      strategies: how storages cross                 share.h
  *   attribute  what frameworks know of a tensor               attribute.h
  *   queue      bounded queues of messages                      queue.h
+ *   store      a map from keys to messages                     store.h
  *   event, semaphore, lock, condition, barrier                 sync.h
  *   handle     plain bytes that another member can import      handle.h
  *   process    children that are members                       process.h
@@ -42,6 +43,7 @@
 #include <tenon/sched_data.h>
 #include <tenon/share.h>
 #include <tenon/status.h>
+#include <tenon/store.h>
 #include <tenon/sync.h>
 #include <tenon/tensor.h>
 #include <tenon/version.h>

@@ -12,6 +12,7 @@
 #include <tenon/tenon.h>
 
 #include "reaper/reaper.h"
+#include "store/store.h"
 
 #define STRING_OF(x) #x
 #define STRING(x)    STRING_OF(x)
@@ -115,7 +116,7 @@ static int take_seat(struct tni_segment *segment, tn_domain **ret_domain)
     tni_alloc_init(*ret_domain);
     tni_ref_init(*ret_domain);
     tni_backing_init(*ret_domain); /* it asks ref what a forked child has */
-    tni_queue_init(*ret_domain);
+    tni_store_init(*ret_domain);
     tni_reaper_init(*ret_domain);
     return 0;
 }

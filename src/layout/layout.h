@@ -43,8 +43,8 @@
  * docs/decisions/0002.
  *
  * Nearly all structs are in one file of more than 400 lines, so that its diff shows changes of
- * the layout; devices.h has those of work on devices, and words.h the words whose bits are
- * fields.
+ * the layout; devices.h has those of work on devices, stores.h those of stores, and words.h the
+ * words whose bits are fields.
  */
 #ifndef TNI_LAYOUT_H
 #define TNI_LAYOUT_H
@@ -57,7 +57,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 7
+#define TNI_LAYOUT_VERSION 8
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
@@ -474,7 +474,8 @@ enum {
     TNI_OBJECT_LOCK = 4,
     TNI_OBJECT_CONDITION = 5,
     TNI_OBJECT_BARRIER = 6,
-    TNI_OBJECT_KINDS = 7
+    TNI_OBJECT_STORE = 7,
+    TNI_OBJECT_KINDS = 8
 };
 /* `ended` of a queue: tn_queue_end() was called; a producer has died. */
 enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_ORPHANED = 2 };
@@ -486,10 +487,10 @@ struct tni_seat_set {
 
 struct tni_object {
     _Atomic uint64_t word;
-    uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, TN_EVENT_AUTO_RESET */
-    uint32_t capacity; /* slots of a queue, permits, parties */
+    uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, TN_EVENT_AUTO_RESET, TN_STORE_* */
+    uint32_t capacity; /* slots of a queue, permits, parties, keys of a store */
     uint32_t slot_bytes;
-    _Atomic uint32_t ring; /* a record: the block with slots or semaphore counts; 0: none */
+    _Atomic uint32_t ring; /* a record: the block with slots, semaphore counts or entries; 0 */
     char name[TNI_OBJECT_NAME_BYTES];
     _Atomic uint32_t name_next; /* number + 1 of the next object in the chain; 0: none */
     /*
@@ -513,6 +514,7 @@ struct tni_object {
     /*
      * Events: 1 set, 0 not set. Conditions: signals so far. Semaphores, locks, barriers: a word
      * of words.h. `value2` of locks and barriers: {pid:32, seat:16, 1:16}, see tni_dead_make().
+     * Of both words of a store, see stores.h.
      */
     _Alignas(64) _Atomic uint64_t value;
     _Atomic uint64_t value2;
@@ -584,5 +586,6 @@ enum { TNI_TICKET_GROUP = 64 };
 
 #include "layout/devices.h"
 #include "layout/geometry.h"
+#include "layout/stores.h"
 
 #endif

@@ -253,6 +253,12 @@ int tni_object_recount(struct tn_domain *domain, uint64_t deadline_ns);
  * nothing if another process has the registry now.
  */
 void tni_object_finish_unopened(struct tn_domain *domain);
+/**
+ * Keep objects from ending until tni_object_let_go().
+ * @return false: another process has the registry
+ */
+bool tni_object_hold_all(struct tn_domain *domain);
+void tni_object_let_go(struct tn_domain *domain);
 /** Whether a semaphore may be waiting for a recount. */
 bool tni_object_has_suspects(const struct tni_segment *segment);
 /**

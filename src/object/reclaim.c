@@ -142,6 +142,9 @@ void tni_object_finish_unopened(struct tn_domain *d)
     tni_registry_leave(d);
 }
 
+bool tni_object_hold_all(struct tn_domain *d) { return tni_registry_enter_reclaiming(d) == 0; }
+void tni_object_let_go(struct tn_domain *d) { tni_registry_leave(d); }
+
 int tni_object_finish(struct tn_domain *d, uint32_t index)
 {
     int status = tni_registry_enter_reclaiming(d);

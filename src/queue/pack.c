@@ -13,6 +13,8 @@ typedef struct tni_attributes **held_list;
 /* A message that goes into a message block. */
 struct packing {
     const tn_message *message;
+    const struct tni_message_head *head; /* before the bytes of `message` */
+    uint64_t bytes_count;                /* of both */
     held_list held;
     uint32_t limit; /* records */
     uint32_t views_bytes;
@@ -50,9 +52,13 @@ static int hold_attributes(const tn_message *m, held_list *ret)
     return 0;
 }
 
-static int measure(const tn_message *m, held_list held, struct packing *ret)
+static int measure(const tn_message *m, const struct tni_message_head *head, held_list held,
+                   struct packing *ret)
 {
-    struct packing p = {.message = m, .held = held};
+    struct packing p = {.message = m,
+                        .head = head,
+                        .bytes_count = head->size_bytes + (uint64_t)m->size_bytes,
+                        .held = held};
     uint64_t views_bytes = 0;
     for (uint32_t i = 0; i < m->tensor_count; i++)
         views_bytes += tni_tensor_view_bytes(m->tensors[i], held_of(held, i));
@@ -63,11 +69,11 @@ static int measure(const tn_message *m, held_list held, struct packing *ret)
                         m->tensor_count, (unsigned long long)views_bytes);
     p.views_bytes = (uint32_t)views_bytes;
     p.has_payload =
-        views_bytes > INLINE_IN_BLOCK_BYTES || m->size_bytes > INLINE_IN_BLOCK_BYTES;
+        views_bytes > INLINE_IN_BLOCK_BYTES || p.bytes_count > INLINE_IN_BLOCK_BYTES;
     p.limit = m->tensor_count + p.has_payload;
     p.views_off =
         tni_align_up(sizeof(struct tni_records) + (uint64_t)p.limit * sizeof(uint32_t), 8);
-    p.total = p.views_off + (p.has_payload ? 0 : views_bytes + m->size_bytes);
+    p.total = p.views_off + (p.has_payload ? 0 : views_bytes + p.bytes_count);
     *ret = p;
     return 0;
 }
@@ -80,8 +86,11 @@ static void write_views_and_bytes(const struct packing *p, uint8_t *to)
     for (uint32_t i = 0; i < m->tensor_count; i++)
         at += (uint32_t)tni_tensor_encode(m->tensors[i], held_of(p->held, i),
                                           p->views_bytes - at, to + at);
+    to += p->views_bytes;
+    if (p->head->size_bytes != 0)
+        memcpy(to, p->head->bytes, p->head->size_bytes);
     if (m->size_bytes != 0)
-        memcpy(to + p->views_bytes, m->bytes, m->size_bytes);
+        memcpy(to + p->head->size_bytes, m->bytes, m->size_bytes);
 }
 
 static int add_records(struct tn_domain *d, tni_block message, const tn_message *m)
@@ -149,7 +158,7 @@ static int fill(struct tn_domain *d, const struct packing *p, tni_block block,
     records->limit = p->limit;
     records->views_bytes = p->views_bytes;
     records->payload_block = payload.id;
-    records->bytes_count = p->message->size_bytes;
+    records->bytes_count = p->bytes_count;
     records->tensor_count = p->message->tensor_count;
     records->reserved = 0;
     write_views_and_bytes(p, payload.id != 0 ? tni_payload_at(&d->segment, payload)
@@ -160,7 +169,7 @@ static int fill(struct tn_domain *d, const struct packing *p, tni_block block,
 static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t deadline_ns,
                         tni_block *ret_block)
 {
-    uint64_t rest = p->views_bytes + (uint64_t)p->message->size_bytes;
+    uint64_t rest = p->views_bytes + p->bytes_count;
     struct parcel_wish w = {.wish = {.attempt = attempt_blocks, .deadline_ns = deadline_ns},
                             .packing = p,
                             .payload_bytes = p->has_payload ? rest : 0};
@@ -181,21 +190,7 @@ static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t d
     return status;
 }
 
-static int build_block(struct tni_queue *q, const tn_message *m, uint64_t deadline_ns,
-                       tni_block *ret_block)
-{
-    struct packing p;
-    held_list held;
-    int status = hold_attributes(m, &held);
-    if (status != 0)
-        return status;
-    if ((status = measure(m, held, &p)) == 0)
-        status = build_packed(q->handle.domain, &p, deadline_ns, ret_block);
-    drop_attributes(m, held);
-    return status;
-}
-
-static int check_message(const struct tni_queue *q, const tn_message *m)
+static int check_message(const struct tn_domain *d, const tn_message *m)
 {
     if (m->tensor_count > TN_MESSAGE_MAX_TENSORS)
         return tni_fail(TN_ERR_INVALID, "the message has %u tensors; it can have at most %d",
@@ -210,17 +205,40 @@ static int check_message(const struct tni_queue *q, const tn_message *m)
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         if (m->tensors[i] == NULL)
             return tni_fail(TN_ERR_INVALID, "tensor %u of the message is NULL", i);
-        int status = tni_tensor_check_shared(q->handle.domain, m->tensors[i]);
+        int status = tni_tensor_check_shared(d, m->tensors[i]);
         if (status != 0)
             return status;
     }
     return tni_attributes_check_parts(m->tensors, m->tensor_count);
 }
 
+/* pre: the message was checked. */
+static int make(struct tn_domain *d, const tn_message *m, const struct tni_message_head *head,
+                uint64_t deadline_ns, tni_block *ret_block)
+{
+    struct packing p;
+    held_list held;
+    int status = hold_attributes(m, &held);
+    if (status != 0)
+        return status;
+    if ((status = measure(m, head, held, &p)) == 0)
+        status = build_packed(d, &p, deadline_ns, ret_block);
+    drop_attributes(m, held);
+    return status;
+}
+
+int tni_message_make(struct tn_domain *d, const tn_message *m,
+                     const struct tni_message_head *head, uint64_t deadline_ns,
+                     tni_block *ret_block)
+{
+    int status = check_message(d, m);
+    return status != 0 ? status : make(d, m, head, deadline_ns, ret_block);
+}
+
 int tni_parcel_pack(struct tni_queue *q, const tn_message *m, bool move, uint64_t deadline_ns,
                     struct tni_parcel *ret_parcel)
 {
-    int status = check_message(q, m);
+    int status = check_message(q->handle.domain, m);
     if (TNI_UNLIKELY(status != 0))
         return status;
     bool is_tensor = m->tensor_count == 1 && m->size_bytes == 0;
@@ -242,7 +260,8 @@ int tni_parcel_pack(struct tni_queue *q, const tn_message *m, bool move, uint64_
     }
     tni_attributes_drop(p.held);
     p = (struct tni_parcel){.form = TNI_FORM_MESSAGE, .move = true, .is_tensor = is_tensor};
-    if ((status = build_block(q, m, deadline_ns, &p.block)) == 0)
+    status = make(q->handle.domain, m, &(struct tni_message_head){0}, deadline_ns, &p.block);
+    if (status == 0)
         *ret_parcel = p;
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * queue: bounded queues of messages; and the list of all kinds of objects.
+ * queue: bounded queues of messages, and messages in blocks of their own.
  */
 #ifndef TNI_QUEUE_H
 #define TNI_QUEUE_H
@@ -9,11 +9,6 @@
 
 #include "sync/sync.h"
 #include "tensor/tensor.h"
-
-/** Register all kinds of objects. A process that joins a domain calls this before all else. */
-void tni_queue_set_kinds(struct tn_domain *domain);
-/** As tni_queue_set_kinds(), and register the fork hook of the room object. */
-void tni_queue_init(struct tn_domain *domain);
 
 /**
  * Pop as tn_queue_pop() does, for a caller that must learn of each message that was pushed,
@@ -34,6 +29,37 @@ int tni_queue_pop_bytes(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_m
  * @return 1: shared memory was released; 0: there was none; or TN_ERR_NO_MEMORY
  */
 int tni_message_detach(tn_message *message);
+
+/* ---- messages in a message block of their own: whole.c ----------------------------------- */
+
+/** What the block has before the bytes of the message. */
+struct tni_message_head {
+    const void *bytes; /* [size_bytes] */
+    size_t size_bytes;
+};
+/**
+ * Put a message into a new message block, of which the caller gets a local reference.
+ * @return 0, or as tn_queue_push() for lack of memory or a wrong message
+ */
+int tni_message_make(struct tn_domain *domain, const tn_message *message,
+                     const struct tni_message_head *head, uint64_t deadline_ns,
+                     tni_block *ret_block);
+/**
+ * Find the bytes of a message block, from the head on, aligned to 8. The block may be damaged,
+ * or be another message by now, so the caller checks what it reads.
+ * @return NULL: the block is no message, with an error sentence
+ */
+const void *tni_message_bytes(const struct tni_segment *segment, tni_block block,
+                              uint64_t *ret_count);
+/**
+ * Make a tn_message of a message block.
+ * @param block          of which the caller has a local reference; on success the message owns
+ *                       it, else the caller still does
+ * @param skipped_bytes  of the head
+ * @return 0, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY (private), or as tn_queue_pop() for tensors
+ */
+int tni_message_open(struct tn_domain *domain, tni_block block, uint64_t skipped_bytes,
+                     tn_message *ret_message);
 
 /* ---- for the reaper --------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@
 #include "queue/queue.h"
 #include "reaper/reaper.h"
 #include "share/share.h"
+#include "store/store.h"
 #include "wait/wait.h"
 
 /* How long to wait for the claim; how often to check a block at once, and then with yields. */
@@ -80,13 +81,14 @@ void tni_recount_release(struct tn_domain *d, uint64_t who)
 uint64_t tni_recount_records(const struct tni_segment *s, tni_block block)
 {
     return tni_ref_count_records(s, block) + tni_queue_count_records(s, block) +
-           tni_ticket_count_records(s, block);
+           tni_store_count_records(s, block) + tni_ticket_count_records(s, block);
 }
 
 void tni_recount_for_each(const struct tni_segment *s, tni_record_fn *each, void *context)
 {
     tni_ref_for_each_record(s, each, context);
     tni_queue_for_each_record(s, each, context);
+    tni_store_for_each_record(s, each, context);
     tni_ticket_for_each_record(s, each, context);
 }
 

@@ -386,7 +386,7 @@ TN_TEST(the_words_of_the_layout_stay_as_they_are)
         assert_int_equal(ticket[i], i);
     const int kind[] = {TNI_OBJECT_FREE,      TNI_OBJECT_QUEUE, TNI_OBJECT_EVENT,
                         TNI_OBJECT_SEMAPHORE, TNI_OBJECT_LOCK,  TNI_OBJECT_CONDITION,
-                        TNI_OBJECT_BARRIER};
+                        TNI_OBJECT_BARRIER,   TNI_OBJECT_STORE};
     for (int i = 0; i < TNI_OBJECT_KINDS; i++)
         assert_int_equal(kind[i], i);
     assert_int_equal(tni_who(3, 5), UINT64_C(0x0000000500030001));

@@ -3,5 +3,6 @@
 #include "queue/message.h"
 
 #define malloc(bytes) tiny_calloc(1, bytes)
+#include "queue/contents.c"
 #include "queue/message.c"
 #include "queue/unpack.c"

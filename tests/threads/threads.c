@@ -19,7 +19,7 @@ static void take_seat(struct tni_segment *segment, struct tn_domain **ret_domain
     tni_alloc_init(*ret_domain);
     tni_backing_init(*ret_domain);
     TN_CHECK_OK(tni_ref_init(*ret_domain));
-    tni_queue_init(*ret_domain);
+    tni_store_init(*ret_domain);
     tni_reaper_init(*ret_domain);
 }
 

@@ -12,6 +12,7 @@
 
 #include "harness/harness.h"
 #include "reaper/reaper.h"
+#include "store/store.h"
 
 enum { MEMBERS = 3, MAX_WORKERS = 12, MS = 1000 * 1000 };
 

@@ -16,7 +16,10 @@ static void begin(uint32_t policy)
 {
     tn_queue *handle = NULL;
     join(16);
-    tni_queue_init(domain);
+    static const struct tni_kind *const kinds[TNI_OBJECT_KINDS] = {[TNI_OBJECT_QUEUE] =
+                                                                       &tni_queue_kind};
+    tni_object_set_kinds(domain, kinds);
+    tni_object_init(domain);
     TN_CHECK_OK(tn_queue_open(
         domain, NULL, TN_OPTIONS(tn_queue_options, .capacity = CAPACITY, .policy = policy), 0,
         &handle));

@@ -12,6 +12,7 @@
 #include "harness/live_blocks.h"
 #include "harness/members.h"
 #include "reaper/reaper.h"
+#include "store/store.h"
 
 enum { MS = 1000 * 1000 };
 
@@ -34,7 +35,7 @@ static inline struct tn_domain *open_domain_of(uint32_t seats, uint32_t blocks,
     TN_CHECK_OK(tni_process_join(&segment, 0, &d));
     tni_alloc_init(d);
     tni_ref_init(d);
-    tni_queue_init(d);
+    tni_store_init(d);
     tni_reaper_init(d);
     return d;
 }

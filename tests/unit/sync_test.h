@@ -16,6 +16,7 @@
 #include "harness/harness.h"
 #include "object/object.h"
 #include "reaper/reaper.h"
+#include "store/store.h"
 
 enum { CHILDREN = 4 };
 
@@ -50,7 +51,7 @@ static inline void begin(void)
     TN_CHECK_OK(tni_process_join(&segment, 0, &domain));
     tni_alloc_init(domain);
     TN_CHECK_OK(tni_ref_init(domain));
-    tni_queue_init(domain);
+    tni_store_init(domain);
     board =
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(board != MAP_FAILED);

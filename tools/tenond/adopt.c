@@ -96,7 +96,7 @@ static int take_seat(struct tenond *t, struct tni_segment *segment)
         return status;
     }
     tni_alloc_init(domain);
-    tni_queue_set_kinds(domain);
+    tni_store_set_kinds(domain);
     for (uint32_t i = 0; i < segment->geometry.seats; i++)
         watches[i].fd = -1;
     uint64_t now_ns = tni_os_now_ns();

@@ -9,6 +9,7 @@
 #define TENOND_H
 
 #include "reaper/reaper.h"
+#include "store/store.h"
 #include "vault.h"
 
 enum { TENOND_CLIENTS = 256, TENOND_MISSED = 16 };

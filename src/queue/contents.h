@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* contents: what a slot or a message block says of a message, checked. Inside the room queue.
+ */
+#ifndef TNI_QUEUE_CONTENTS_H
+#define TNI_QUEUE_CONTENTS_H
+
+#include "queue/ring.h"
+
+struct tni_contents {
+    uint8_t form;
+    tni_block block; /* 0: none */
+    uint32_t tensor_count;
+    const uint8_t *views; /* of a message block, or the slot's own */
+    uint32_t views_bytes;
+    const uint32_t *records; /* [tensor_count]; NULL: the slot's block */
+    const void *bytes;
+    uint64_t bytes_count;
+    bool are_bytes_shared; /* they stay in the block, which the message holds */
+};
+
+/**
+ * Read the head of a message block; `form` and `block` are left as they are.
+ * @return 0, TN_ERR_CORRUPT
+ */
+int tni_contents_read(const struct tni_segment *segment, tni_block block,
+                      struct tni_contents *contents);
+/**
+ * Make private objects for all tensors; they own no reference yet.
+ * @param at           the message in its slot; NULL: the caller holds the message block
+ * @param ret_tensors  [tensor_count], for tni_contents_hold() or tni_tensor_forget()
+ * @return 0; TN_ERR_TIMED_OUT: another process took the message meanwhile; or as
+ *         tni_tensor_decode()
+ */
+int tni_contents_decode(struct tn_domain *domain, struct tni_thread *thread,
+                        const struct tni_contents *contents, const struct tni_taken *at,
+                        tn_tensor **ret_tensors);
+/**
+ * Take references of the tensors of a message block. pre: the block is kept meanwhile
+ * @return 0, or TN_ERR_FULL: then the tensors own no reference
+ */
+int tni_contents_hold(struct tn_domain *domain, struct tni_thread *thread,
+                      const struct tni_contents *contents, tn_tensor **tensors);
+
+#endif

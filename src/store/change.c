@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * change: how a process changes a store. The invariants are in store.c.
+ *
+ * Callers: put.c, make.c, expire.c. Death: the claim names the dead process, and `is_settled`
+ * is 0 if it had begun; the next owner of the claim makes the chains, the list of free
+ * entries and the sums anew from the words of the entries (I4). The reaper recounts the blocks
+ * that the dead thread announced.
+ */
+#include <string.h>
+
+#include "store/table.h"
+#include "wait/wait.h"
+
+/* How long a call waits at least for the owner of the claim, who needs microseconds. */
+#define CLAIM_NS (UINT64_C(5000) * 1000 * 1000)
+
+/* ---- chains ------------------------------------------------------------------------------ */
+
+static uint32_t number_of(const struct tni_table *t, const struct tni_store_entry *entry)
+{
+    return (uint32_t)(entry - t->entries) + 1;
+}
+
+static void set_next(struct tni_store_entry *entry, uint32_t next)
+{
+    atomic_store_explicit(&entry->next, next, memory_order_release);
+}
+
+static void link(const struct tni_table *t, struct tni_store_entry *entry, uint64_t hash)
+{
+    _Atomic uint32_t *bucket = &t->buckets[hash & t->bucket_mask];
+    atomic_store_explicit(&entry->hash, hash, memory_order_release);
+    set_next(entry, atomic_load(bucket));
+    atomic_store(bucket, number_of(t, entry));
+}
+
+/* If the entry is not in its chain, the chain is damaged, and the entry is lost to the store.
+ */
+static bool unlink(const struct tni_table *t, const struct tni_store_entry *entry)
+{
+    uint32_t number = number_of(t, entry), next;
+    _Atomic uint32_t *at = &t->buckets[atomic_load(&entry->hash) & t->bucket_mask];
+    for (uint32_t steps = 0; steps <= t->capacity; steps++) {
+        next = atomic_load(at);
+        if (next == number) {
+            atomic_store(at, atomic_load(&entry->next));
+            return true;
+        }
+        if (next == 0 || next > t->capacity)
+            return false;
+        at = &t->entries[next - 1].next;
+    }
+    return false;
+}
+
+static void push_free(const struct tni_table *t, struct tni_store_entry *entry)
+{
+    set_next(entry, atomic_load(&t->head->free));
+    atomic_store(&t->head->free, number_of(t, entry));
+}
+
+/* I3: odd while entries leave their chains. */
+static void begin_moves(const struct tni_table *t)
+{
+    uint32_t epoch = atomic_load(&t->head->epoch);
+    atomic_store(&t->head->epoch, epoch | 1);
+}
+static void end_moves(const struct tni_table *t) { atomic_fetch_add(&t->head->epoch, 1); }
+
+/* ---- sums -------------------------------------------------------------------------------- */
+
+static void note_expiry(struct tni_store *head, uint64_t expires_ns)
+{
+    uint64_t first = atomic_load(&head->expires_ns);
+    if (expires_ns != 0 && (first == 0 || expires_ns < first))
+        atomic_store(&head->expires_ns, expires_ns);
+}
+
+static void count_in(const struct tni_table *t, const struct tni_kept *kept)
+{
+    atomic_fetch_add(&t->head->count, 1);
+    atomic_fetch_add(&t->head->bytes, kept->item.bytes);
+    note_expiry(t->head, kept->item.expires_ns);
+}
+
+static void count_out(const struct tni_table *t, const struct tni_kept *kept)
+{
+    atomic_fetch_sub(&t->head->count, 1);
+    atomic_fetch_sub(&t->head->bytes, kept->item.bytes);
+}
+
+/* pre: the block is kept meanwhile */
+static void count_block(const struct tni_change *c, tni_block block, bool is_new)
+{
+    struct tni_kept kept;
+    if (!tni_kept_read(&c->domain->segment, block, &kept))
+        return;
+    if (is_new)
+        count_in(&c->table, &kept);
+    else
+        count_out(&c->table, &kept);
+}
+
+/* ---- words ------------------------------------------------------------------------------- */
+
+static uint64_t next_word(uint64_t word, tni_block block)
+{
+    return ((word >> 32) + 1) << 32 | block.id;
+}
+
+/* Let the entry name no block, and drop the reference that it had. */
+void tni_entry_empty(struct tn_domain *d, struct tni_store_entry *entry)
+{
+    uint64_t word = atomic_load(&entry->word);
+    tni_block block = tni_entry_block(word);
+    if (!tni_block_is_message(&d->segment, block)) {
+        atomic_store(&entry->word, next_word(word, (tni_block){0}));
+        return;
+    }
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_announce_fence(thread, block);
+    atomic_store(&entry->word, next_word(word, (tni_block){0}));
+    TNI_KILL_POINT("store_emptied");
+    tni_ref_drop(d, thread, block);
+    tni_thread_leave(thread);
+}
+
+/* I2. The old block is announced as `outer` until its own announce replaces the new block's. */
+int tni_change_swap(struct tni_change *c, struct tni_store_entry *entry, tni_block block)
+{
+    struct tn_domain *d = c->domain;
+    uint64_t word = atomic_load(&entry->word);
+    tni_block old = tni_entry_block(word);
+    bool has_old = tni_block_is_message(&d->segment, old);
+    struct tni_thread *thread = tni_thread_enter(d);
+    if (has_old)
+        atomic_store(&thread->announce->outer, old.id);
+    tni_announce_fence(thread, block);
+    int status = tni_ref_lend(d, block, true);
+    if (status == 0) {
+        TNI_KILL_POINT("store_lent");
+        atomic_store(&entry->word, next_word(word, block));
+        TNI_KILL_POINT("store_swapped");
+        count_block(c, block, true);
+    }
+    tni_announce_clear(thread);
+    if (has_old && status == 0) {
+        count_block(c, old, false);
+        tni_announce(thread, old, 1);
+        tni_ref_drop(d, thread, old);
+    }
+    atomic_store(&thread->announce->outer, 0);
+    tni_thread_leave(thread);
+    return status;
+}
+
+/* ---- repair ------------------------------------------------------------------------------ */
+
+/* I4 */
+static void rebuild(struct tn_domain *d, const struct tni_table *t)
+{
+    struct tni_store *head = t->head;
+    uint64_t version = atomic_load(&head->version);
+    begin_moves(t);
+    for (uint32_t b = 0; b <= t->bucket_mask; b++)
+        atomic_store(&t->buckets[b], 0);
+    atomic_store(&head->free, 0);
+    atomic_store(&head->count, 0);
+    atomic_store(&head->bytes, 0);
+    atomic_store(&head->expires_ns, 0);
+    atomic_store(&head->victim_count, 0);
+    TNI_KILL_POINT("store_rebuilding");
+    for (uint32_t i = t->capacity; i-- > 0;) {
+        struct tni_store_entry *entry = &t->entries[i];
+        tni_block block = tni_entry_block(atomic_load(&entry->word));
+        struct tni_kept kept;
+        if (tni_block_is_message(&d->segment, block) &&
+            tni_kept_read(&d->segment, block, &kept)) {
+            link(t, entry, tni_hash(kept.key, kept.item.key_bytes));
+            count_in(t, &kept);
+            version = TNI_MAX(version, kept.item.version);
+        } else {
+            tni_entry_empty(d, entry);
+            push_free(t, entry);
+        }
+    }
+    atomic_store(&head->version, version);
+    TNI_KILL_POINT("store_rebuilt");
+    end_moves(t);
+}
+
+/* ---- the claim --------------------------------------------------------------------------- */
+
+static bool claim(struct tn_domain *d, struct tni_object *object)
+{
+    return tni_process_claim(d, &object->value2, &tni_store_part(d)->changing, 0, false);
+}
+
+static int fail_held(const struct tn_domain *d, const struct tni_object *object)
+{
+    uint32_t seat = tni_who_seat(atomic_load(&object->value2));
+    int32_t pid = tni_geometry_has_seat(&d->segment.geometry, seat)
+                      ? atomic_load(&tni_seat_at(&d->segment, seat)->pid)
+                      : 0;
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "process %d in seat %u is changing the store " TNI_TITLE_FORMAT
+                    " and does not finish; the process may be stopped",
+                    pid, seat, TNI_TITLE(object->name));
+}
+
+static int take_claim(struct tn_domain *d, struct tni_object *object, uint64_t deadline_ns)
+{
+    struct tni_wait wait = {.deadline_ns = TNI_MAX(deadline_ns, tni_os_now_ns() + CLAIM_NS),
+                            .is_through = true};
+    while (!claim(d, object)) {
+        uint32_t seen = tni_wait_arm(&object->room);
+        if (claim(d, object))
+            break;
+        if (tni_process_sleep(d, &object->room, seen, &wait) != 0)
+            return fail_held(d, object);
+    }
+    return 0;
+}
+
+/* pre: this process has the claim. */
+static void begin(struct tn_domain *d, struct tni_object *object, const struct tni_table *t,
+                  struct tni_change *ret_change)
+{
+    TNI_KILL_POINT("store_claimed");
+    struct tni_change c = {.domain = d, .object = object, .table = *t};
+    if (atomic_exchange(&t->head->is_settled, 0) == 0) {
+        rebuild(d, t);
+        c.has_changed = true; /* the dead process has woken no process */
+    }
+    *ret_change = c;
+}
+
+int tni_change_begin(struct tn_domain *d, struct tni_object *object, const struct tni_table *t,
+                     uint64_t deadline_ns, struct tni_change *ret_change)
+{
+    int status = TNI_LIKELY(claim(d, object)) ? 0 : take_claim(d, object, deadline_ns);
+    if (status == 0)
+        begin(d, object, t, ret_change);
+    return status;
+}
+
+bool tni_change_try_begin(struct tn_domain *d, struct tni_object *object,
+                          const struct tni_table *t, struct tni_change *ret_change)
+{
+    bool has_claim = claim(d, object);
+    if (has_claim)
+        begin(d, object, t, ret_change);
+    return has_claim;
+}
+
+void tni_change_end(struct tni_change *c)
+{
+    atomic_store(&c->table.head->is_settled, 1);
+    TNI_KILL_POINT("store_changed");
+    tni_process_unclaim(c->domain, &c->object->value2, &tni_store_part(c->domain)->changing);
+    tni_wait_notify(&c->object->room, 1);
+    if (!c->has_changed)
+        return;
+    tni_wait_notify_all(&c->object->items);
+    tni_object_ring_watchers(&c->domain->segment, c->object);
+}
+
+/* ---- entries ----------------------------------------------------------------------------- */
+
+struct tni_store_entry *tni_change_find(const struct tni_change *c, const struct tni_key *key,
+                                        struct tni_kept *ret_kept)
+{
+    const struct tni_table *t = &c->table;
+    uint32_t next = atomic_load(&t->buckets[key->hash & t->bucket_mask]);
+    for (uint32_t steps = 0; next != 0 && next <= t->capacity && steps < t->capacity; steps++) {
+        struct tni_store_entry *entry = &t->entries[next - 1];
+        tni_block block = tni_entry_block(atomic_load(&entry->word));
+        if (atomic_load(&entry->hash) == key->hash &&
+            tni_block_is_message(&c->domain->segment, block) &&
+            tni_kept_read(&c->domain->segment, block, ret_kept) && tni_kept_is(ret_kept, key))
+            return entry;
+        next = atomic_load(&entry->next);
+    }
+    return NULL;
+}
+
+/* The entry is in its chain before it has a block: so one store makes the key known. */
+struct tni_store_entry *tni_change_add(struct tni_change *c, const struct tni_key *key)
+{
+    const struct tni_table *t = &c->table;
+    uint32_t number = atomic_load(&t->head->free);
+    if (number == 0 || number > t->capacity)
+        return NULL;
+    struct tni_store_entry *entry = &t->entries[number - 1];
+    atomic_store(&t->head->free, atomic_load(&entry->next));
+    link(t, entry, key->hash);
+    TNI_KILL_POINT("store_linked");
+    return entry;
+}
+
+static void remove_entry(struct tni_change *c, struct tni_store_entry *entry)
+{
+    const struct tni_table *t = &c->table;
+    tni_block block = tni_entry_block(atomic_load(&entry->word));
+    if (tni_block_is_message(&c->domain->segment, block))
+        count_block(c, block, false);
+    tni_entry_empty(c->domain, entry);
+    begin_moves(t);
+    bool is_linked = unlink(t, entry);
+    TNI_KILL_POINT("store_unlinked");
+    end_moves(t);
+    if (is_linked)
+        push_free(t, entry);
+}
+
+void tni_change_undo_add(struct tni_change *c, struct tni_store_entry *entry)
+{
+    remove_entry(c, entry);
+}
+
+/* The first bytes of a key, as a change has them. */
+static void pack_key(uint64_t packed[3], const char *key, uint32_t key_bytes)
+{
+    uint8_t bytes[sizeof(uint64_t) * 3] = {(uint8_t)TNI_MIN(key_bytes, 255u)};
+    memcpy(bytes + 1, key, TNI_MIN(key_bytes, (uint32_t)TNI_STORE_CHANGE_BYTES));
+    memcpy(packed, bytes, sizeof bytes);
+}
+
+void tni_change_note(struct tni_change *c, const char *key, uint32_t key_bytes)
+{
+    struct tni_store *head = c->table.head;
+    uint64_t version = tni_change_version(c), packed[3];
+    struct tni_store_change *change = &head->changes[version % TNI_STORE_CHANGES];
+    pack_key(packed, key, key_bytes);
+    atomic_store(&change->version, 0);
+    for (int i = 0; i < 3; i++)
+        atomic_store(&change->key[i], packed[i]);
+    atomic_store(&change->version, version);
+    TNI_KILL_POINT("store_noted");
+    atomic_store(&head->version, version);
+    c->has_changed = true;
+}
+
+/* Remove an entry, and let waiters see that its key has no value any more. */
+void tni_change_drop(struct tni_change *c, struct tni_store_entry *entry,
+                     const struct tni_kept *kept)
+{
+    char key[TN_STORE_KEY_BYTES];
+    uint32_t key_bytes = kept->item.key_bytes;
+    memcpy(key, kept->key, key_bytes); /* it is in the block that goes */
+    remove_entry(c, entry);
+    tni_change_note(c, key, key_bytes);
+}
+
+uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *except)
+{
+    const struct tni_table *t = &c->table;
+    uint32_t removed = 0;
+    atomic_store(&t->head->expires_ns, 0);
+    for (uint32_t i = 0; i < t->capacity; i++) {
+        struct tni_store_entry *entry = &t->entries[i];
+        tni_block block = tni_entry_block(atomic_load(&entry->word));
+        struct tni_kept kept;
+        if (!tni_block_is_message(&c->domain->segment, block) ||
+            !tni_kept_read(&c->domain->segment, block, &kept))
+            continue;
+        if (entry != except && tni_kept_is_expired(&kept)) {
+            tni_change_drop(c, entry, &kept);
+            removed++;
+        } else {
+            note_expiry(t->head, kept.item.expires_ns);
+        }
+    }
+    atomic_fetch_add(&t->head->expirations, removed);
+    return removed;
+}

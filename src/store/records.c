@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * records: what the reaper, the audit and inspection ask of stores. They check each number, as
+ * all come from shared memory.
+ *
+ * Callers: the reaper, api. Death: as in change.c; the end of a store is taken up again.
+ */
+#include "store/table.h"
+
+/* ---- records ----------------------------------------------------------------------------- */
+
+/* The table of an object that is a store, and lives or is being ended. */
+static bool get_store(const struct tni_segment *s, uint32_t index, struct tni_table *ret_table)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+    uint64_t word = atomic_load(&object->word);
+    return tni_object_kind(word) == TNI_OBJECT_STORE &&
+           tni_object_state(word) != TNI_OBJECT_FREE &&
+           tni_object_state(word) != TNI_OBJECT_MAKING && tni_table_get(s, object, ret_table);
+}
+
+void tni_store_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_table t;
+        if (!get_store(s, i, &t))
+            continue;
+        for (uint32_t e = 0; e < t.capacity; e++) {
+            tni_block block = tni_entry_block(atomic_load(&t.entries[e].word));
+            if (block.id != 0)
+                each(block, context);
+        }
+    }
+}
+
+struct counted {
+    tni_block block;
+    uint64_t count;
+};
+
+static void count_same(tni_block block, void *context)
+{
+    struct counted *counted = context;
+    counted->count += block.id == counted->block.id;
+}
+
+uint64_t tni_store_count_records(const struct tni_segment *s, tni_block block)
+{
+    struct counted counted = {.block = block};
+    if (tni_class_is_message(tni_block_class(block))) /* entries name no other blocks */
+        tni_store_for_each_record(s, count_same, &counted);
+    return counted.count;
+}
+
+/* ---- the end ----------------------------------------------------------------------------- */
+
+/* Idempotent. pre: no process has the store open, and the caller has the registry. */
+static void end(struct tn_domain *d, struct tni_object *object)
+{
+    struct tni_table t;
+    if (!tni_table_get(&d->segment, object, &t))
+        return;
+    for (uint32_t i = 0; i < t.capacity; i++)
+        tni_entry_empty(d, &t.entries[i]);
+}
+
+const struct tni_kind tni_store_kind = {
+    .number = TNI_OBJECT_STORE,
+    .name = "store",
+    .handle_bytes = sizeof(struct tni_store_handle),
+    .bind = tni_store_bind,
+    .end = end,
+};
+
+/* ---- lifetimes --------------------------------------------------------------------------- */
+
+static bool is_due(const struct tni_table *t)
+{
+    uint64_t expires_ns = atomic_load(&t->head->expires_ns);
+    return expires_ns != 0 && tni_os_shared_ns() >= expires_ns;
+}
+
+/* pre: the caller has the registry. */
+static uint32_t expire(struct tn_domain *d, uint32_t index)
+{
+    struct tni_object *object = tni_object_at(&d->segment, index);
+    struct tni_table t;
+    struct tni_change c;
+    if (tni_object_state(atomic_load(&object->word)) != TNI_OBJECT_LIVE ||
+        !get_store(&d->segment, index, &t) || !is_due(&t) ||
+        !tni_change_try_begin(d, object, &t, &c))
+        return 0;
+    uint32_t removed = tni_change_expire(&c, NULL);
+    tni_change_end(&c);
+    return removed;
+}
+
+uint32_t tni_store_expire_due(struct tn_domain *d)
+{
+    uint32_t removed = 0, limit = tni_object_limit(&d->segment);
+    struct tni_table t;
+    uint32_t i = 0;
+    while (i < limit && !(get_store(&d->segment, i, &t) && is_due(&t)))
+        i++;
+    if (i == limit || !tni_object_hold_all(d))
+        return 0;
+    for (; i < limit; i++)
+        removed += expire(d, i);
+    tni_object_let_go(d);
+    return removed;
+}
+
+/* ---- inspection -------------------------------------------------------------------------- */
+
+const char *tni_store_fault(const struct tni_segment *s, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+    uint64_t word = atomic_load(&object->word);
+    struct tni_table t;
+    if (tni_object_state(word) != TNI_OBJECT_LIVE || tni_object_kind(word) != TNI_OBJECT_STORE)
+        return NULL;
+    if (!tni_table_get(s, object, &t))
+        return "names no block for its keys";
+    for (uint32_t i = 0; i < t.capacity; i++) {
+        uint64_t seen = atomic_load(&t.entries[i].word);
+        tni_block block = tni_entry_block(seen);
+        struct tni_kept kept;
+        bool is_fine =
+            block.id == 0 || (tni_block_is_message(s, block) && tni_kept_read(s, block, &kept));
+        if (!is_fine && atomic_load(&t.entries[i].word) == seen)
+            return "has an entry whose block is no value";
+    }
+    return NULL;
+}
+
+static bool keeps(const struct tni_segment *s, tni_block message, tni_block block)
+{
+    uint32_t count;
+    if (message.id == block.id)
+        return true;
+    const struct tni_records *records = tni_records_at(s, message, &count);
+    for (uint32_t r = 0; records != NULL && r < count; r++)
+        if (TNI_LOOK(records->block[r]) == block.id)
+            return true;
+    return false;
+}
+
+uint32_t tni_store_keeper(const struct tni_segment *s, tni_block block, char *key)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_table t;
+        if (!get_store(s, i, &t))
+            continue;
+        for (uint32_t e = 0; e < t.capacity; e++) {
+            tni_block message = tni_entry_block(atomic_load(&t.entries[e].word));
+            struct tni_kept kept;
+            if (!tni_block_is_message(s, message) || !keeps(s, message, block) ||
+                !tni_kept_read(s, message, &kept))
+                continue;
+            tni_copy_unstable(key, kept.key, kept.item.key_bytes);
+            key[kept.item.key_bytes] = '\0';
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store: maps from keys to messages of tensors, and the list of all kinds of objects.
+ */
+#ifndef TNI_STORE_H
+#define TNI_STORE_H
+
+#include <tenon/store.h>
+
+#include "queue/queue.h"
+
+/* What this room keeps of a domain. */
+struct tni_store_part {
+    _Atomic uint64_t changing; /* which thread changes a store, see tni_process_claim() */
+};
+TNI_PART(store, TNI_PART_STORE)
+
+/** Register all kinds of objects. A process that joins a domain calls this before all else. */
+void tni_store_set_kinds(struct tn_domain *domain);
+/** As tni_store_set_kinds(), and register the fork hook of the room object. */
+void tni_store_init(struct tn_domain *domain);
+
+/* ---- for the reaper ---------------------------------------------------------------------- */
+
+/** How many entries of stores name a block. */
+uint64_t tni_store_count_records(const struct tni_segment *segment, tni_block block);
+void tni_store_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
+                               void *context);
+/**
+ * Remove the values whose lifetime is over. A store that another process is changing is left
+ * for the next call.
+ * @return how many were removed
+ */
+uint32_t tni_store_expire_due(struct tn_domain *domain);
+/** Why the table of a store is damaged; NULL: it is not. */
+const char *tni_store_fault(const struct tni_segment *segment, uint32_t object);
+
+/* ---- for inspect ------------------------------------------------------------------------- */
+
+/**
+ * Find the store and the key that keep a block: the message block, or a block that it names.
+ * @param key  [TN_STORE_KEY_BYTES + 1]
+ * @return the index of the store's object; UINT32_MAX: no store keeps the block
+ */
+uint32_t tni_store_keeper(const struct tni_segment *segment, tni_block block, char *key);
+
+#endif

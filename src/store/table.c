@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table: where the entries of a store lie, and what a block says that an entry names.
+ *
+ * Callers: the files of this room. Death: nothing here writes.
+ */
+#include "store/table.h"
+
+#include <string.h>
+
+enum { MAX_CAPACITY = 1 << 20 };
+
+/* ---- keys -------------------------------------------------------------------------------- */
+
+int tni_key_read(const char *text, struct tni_key *ret_key)
+{
+    if (text == NULL)
+        return tni_fail_null("the key");
+    size_t bytes = strnlen(text, TN_STORE_KEY_BYTES + 1);
+    if (bytes == 0)
+        return tni_fail(TN_ERR_INVALID, "the key is empty");
+    if (bytes > TN_STORE_KEY_BYTES)
+        return tni_fail(TN_ERR_INVALID, "the key '%.40s...' has more than %d bytes", text,
+                        TN_STORE_KEY_BYTES);
+    *ret_key = (struct tni_key){text, (uint32_t)bytes, tni_hash(text, bytes)};
+    return 0;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+bool tni_kept_read(const struct tni_segment *s, tni_block block, struct tni_kept *ret_kept)
+{
+    struct tni_kept kept;
+    uint64_t bytes;
+    const uint8_t *at = tni_message_bytes(s, block, &bytes);
+    if (at == NULL || bytes < sizeof kept.item)
+        return false;
+    tni_copy_unstable(&kept.item, at, sizeof kept.item);
+    uint32_t key_bytes = kept.item.key_bytes;
+    if (key_bytes == 0 || key_bytes > TN_STORE_KEY_BYTES)
+        return false;
+    kept.key = (const char *)(at + sizeof kept.item);
+    kept.skipped_bytes = (uint32_t)(sizeof kept.item + tni_align_up(key_bytes, 8));
+    if (bytes < kept.skipped_bytes)
+        return false;
+    *ret_kept = kept;
+    return true;
+}
+
+bool tni_kept_is_expired(const struct tni_kept *kept)
+{
+    return kept->item.expires_ns != 0 && tni_os_shared_ns() >= kept->item.expires_ns;
+}
+
+bool tni_kept_is_promised(const struct tn_domain *d, const struct tni_object *object,
+                          const struct tni_kept *kept)
+{
+    uint64_t maker = kept->item.maker;
+    return maker != 0 && tni_process_who_lives(&d->segment, maker) &&
+           tni_seat_set_has(&object->openers, tni_who_seat(maker));
+}
+
+/* ---- the ring block ---------------------------------------------------------------------- */
+
+static uint32_t count_buckets(uint32_t capacity)
+{
+    uint32_t count = 64;
+    while (count < capacity)
+        count *= 2;
+    return count;
+}
+
+uint64_t tni_table_bytes(uint32_t capacity)
+{
+    return sizeof(struct tni_store) + (uint64_t)count_buckets(capacity) * sizeof(uint32_t) +
+           (uint64_t)capacity * sizeof(struct tni_store_entry);
+}
+
+bool tni_table_get(const struct tni_segment *s, const struct tni_object *object,
+                   struct tni_table *ret_table)
+{
+    uint32_t capacity = TNI_LOOK(object->capacity);
+    if (capacity == 0 || capacity > MAX_CAPACITY)
+        return false;
+    uint8_t *ring = tni_object_ring(s, object, tni_table_bytes(capacity));
+    if (ring == NULL)
+        return false;
+    uint32_t buckets = count_buckets(capacity);
+    uint8_t *after_head = ring + sizeof(struct tni_store);
+    *ret_table = (struct tni_table){
+        .head = (struct tni_store *)(void *)ring,
+        .buckets = (_Atomic uint32_t *)(void *)after_head,
+        .entries =
+            (struct tni_store_entry *)(void *)(after_head + (size_t)buckets * sizeof(uint32_t)),
+        .bucket_mask = buckets - 1,
+        .capacity = capacity};
+    return true;
+}
