@@ -169,8 +169,8 @@ typedef struct tn_block_entry {
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if the creator is no longer a member */
-    /* "tensor", "message", "bytes", "queue", "scheduler"; "slab": memory of a device that is
-       cut into blocks */
+    /* "tensor", "message", "bytes", "queue" and "store" for what they need themselves,
+       "scheduler"; "slab": memory of a device that is cut into blocks */
     const char *kind;
     tn_dtype dtype; /* of a tensor, as are ndim, shape and attributes */
     int32_t ndim;
@@ -183,11 +183,17 @@ typedef struct tn_block_entry {
      */
     const char *attributes;
     uint32_t references;  /* the block's reference count */
-    uint32_t in_messages; /* references from queues and messages */
+    uint32_t in_messages; /* references from queues, stores and messages */
     uint32_t in_tickets;  /* references from tickets */
     uint32_t holder_count;
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
     char device[48];          /* the UUID of the device that has its bytes; "": the host */
+    /*
+     * A store that keeps the block, and the key of its value; both borrowed for the callback.
+     * NULL: no store keeps it.
+     */
+    const char *store; /* "": the store has no name */
+    const char *key;
 } tn_block_entry;
 /** Receive one block. A result other than 0 stops the call. */
 typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
@@ -198,17 +204,18 @@ typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
 TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_entry_fn *each,
                                           void *context);
 
-/** A queue, an event, a semaphore, a lock, a condition or a barrier. */
+/** A queue, an event, a semaphore, a lock, a condition, a barrier or a store. */
 typedef struct tn_object_entry {
-    uint64_t id;      /* as of tn_object_id() */
-    const char *kind; /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
-    char name[48];    /* "" if anonymous */
+    uint64_t id; /* as of tn_object_id() */
+    const char
+        *kind;     /* "queue", "event", "semaphore", "lock", "condition", "barrier", "store" */
+    char name[48]; /* "" if anonymous */
     /*
      * Messages waiting; permits; 1 if set or locked; processes that wait at a barrier, 0 once
-     * it is broken.
+     * it is broken; keys of a store.
      */
     uint32_t count;
-    uint32_t capacity; /* of a queue; parties of a barrier */
+    uint32_t capacity; /* of a queue or a store; parties of a barrier */
     uint32_t leased;   /* messages out on lease */
     uint32_t openers;  /* processes that have it open */
     uint32_t producers;
@@ -231,11 +238,14 @@ typedef struct tn_object_entry {
      * [owner_count], borrowed for the callback.
      */
     const tn_holder *owners;
+    uint64_t bytes;                   /* of the values of a store */
+    uint64_t budget_bytes;            /* of a store; 0: it has no limit */
+    uint64_t hits, misses, evictions; /* of a store */
 } tn_object_entry;
 /** Receive one object. A result other than 0 stops the call. */
 typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);
 /**
- * Call `each` for every queue, event, semaphore, lock, condition and barrier.
+ * Call `each` for every queue, event, semaphore, lock, condition, barrier and store.
  * @return as described at the top of this header
  */
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each,

@@ -346,6 +346,7 @@ int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)
     int status = check(d);
     if (status == 0) {
         tni_ticket_expire_due(d);
+        tni_store_expire_due(d);
         status = tni_reaper_reclaim_all(d);
     }
     if (status < 0)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_objects: queues, events, semaphores, locks, conditions, barriers. */
+/* inspect_objects: queues, events, semaphores, locks, conditions, barriers, stores. */
 #include <stdlib.h>
 
 #include "api/inspect.h"
 #include "queue/queue.h"
+#include "store/store.h"
 
 /* Count the seats of a set. A seat number that the domain does not have makes no sense. */
 static uint32_t count_seats(const struct tni_segment *s, const struct tni_seat_set *set)
@@ -26,6 +27,20 @@ static void describe_queue(const struct tni_segment *s, uint32_t index, tn_objec
     info->pushed = figures.pushed;
     info->redelivered = figures.redelivered;
     info->redeliveries = atomic_load_explicit(&object->redeliveries, memory_order_relaxed);
+}
+
+static void describe_store(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
+{
+    struct tni_store_figures figures;
+
+    tni_store_figures(s, index, &figures);
+    info->count = figures.count;
+    info->capacity = TNI_LOOK(tni_object_at(s, index)->capacity);
+    info->bytes = figures.bytes;
+    info->budget_bytes = atomic_load(&tni_object_at(s, index)->value);
+    info->hits = figures.hits;
+    info->misses = figures.misses;
+    info->evictions = figures.evictions;
 }
 
 static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
@@ -69,6 +84,8 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
                   tni_object_state(word) == TNI_OBJECT_ENDING;
     if (tni_object_kind(word) == TNI_OBJECT_QUEUE)
         describe_queue(s, index, info);
+    else if (tni_object_kind(word) == TNI_OBJECT_STORE)
+        describe_store(s, index, info);
     else
         describe_other(s, index, info);
     describe_owners(s, index, owners, info);

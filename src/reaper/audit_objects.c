@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "reaper/audit.h"
+#include "store/store.h"
 #include "wait/wait.h"
 
 struct object_subject {
@@ -142,7 +143,8 @@ static void check_ring(struct tni_audit *a, uint32_t index)
     const struct tni_object *object = tni_object_at(a->segment, index);
     uint64_t word = atomic_load(&object->word);
     uint32_t ring = atomic_load(&object->ring);
-    bool needs_ring = tni_object_kind(word) == TNI_OBJECT_QUEUE;
+    bool needs_ring =
+        tni_object_kind(word) == TNI_OBJECT_QUEUE || tni_object_kind(word) == TNI_OBJECT_STORE;
 
     if (tni_object_state(word) != TNI_OBJECT_LIVE || (ring == 0 && !needs_ring) ||
         atomic_load(&object->word) != word)
@@ -165,6 +167,13 @@ static void check_slots(struct tni_audit *a, uint32_t index)
                          orphaned);
 }
 
+static void check_store(struct tni_audit *a, uint32_t index)
+{
+    const char *fault = tni_store_fault(a->segment, index);
+    if (fault != NULL)
+        tni_audit_report(a, false, "store %u %s", index, fault);
+}
+
 static void check_objects(struct tni_audit *a)
 {
     uint32_t limit = tni_object_limit(a->segment);
@@ -175,6 +184,7 @@ static void check_objects(struct tni_audit *a)
         check_sets(a, i);
         check_ring(a, i);
         check_slots(a, i);
+        check_store(a, i);
     }
 }
 

@@ -7,6 +7,7 @@
  */
 #include "reaper/manager.h"
 #include "reaper/recount.h"
+#include "store/store.h"
 
 #define MS_NS UINT64_C(1000000)
 /* ---- leave ------------------------------------------------------------------------------- */
@@ -126,13 +127,14 @@ static void remove_released_files(struct tn_domain *d)
 
 /*
  * Do what tenond does for a domain, as far as any member can.
- * @return how many seats and tickets were reclaimed; negative: some dead seats are left
+ * @return how many seats, tickets and values of stores were reclaimed; negative: some dead
+ * seats are left
  */
 static int do_managers_work(struct tn_domain *d, uint64_t deadline_ns)
 {
     tni_process_clear_idle(d);
     int reclaimed = tni_reaper_reclaim_until(d, deadline_ns);
-    uint32_t ended = tni_ticket_expire_due(d);
+    uint32_t ended = tni_ticket_expire_due(d) + tni_store_expire_due(d);
     tni_backing_sweep(d);
     tni_opened_sweep(d, false);
     remove_released_files(d);

@@ -111,6 +111,21 @@ uint32_t tni_store_expire_due(struct tn_domain *d)
     return removed;
 }
 
+uint64_t tni_store_next_ns(const struct tn_domain *d)
+{
+    uint32_t limit = tni_object_limit(&d->segment);
+    uint64_t first_ns = TNI_FOREVER;
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_table t;
+        if (!get_store(&d->segment, i, &t))
+            continue;
+        uint64_t expires_ns = atomic_load(&t.head->expires_ns);
+        if (expires_ns != 0)
+            first_ns = TNI_MIN(first_ns, expires_ns);
+    }
+    return first_ns != TNI_FOREVER ? first_ns + (uint64_t)tni_os_clock_ahead_ns() : first_ns;
+}
+
 /* ---- inspection -------------------------------------------------------------------------- */
 
 const char *tni_store_fault(const struct tni_segment *s, uint32_t index)
@@ -134,19 +149,17 @@ const char *tni_store_fault(const struct tni_segment *s, uint32_t index)
     return NULL;
 }
 
-static bool keeps(const struct tni_segment *s, tni_block message, tni_block block)
+static void tell_kept(const struct tni_segment *s, uint32_t object, tni_block message,
+                      tni_kept_fn *each, void *context)
 {
     uint32_t count;
-    if (message.id == block.id)
-        return true;
+    each(object, message, message, context);
     const struct tni_records *records = tni_records_at(s, message, &count);
     for (uint32_t r = 0; records != NULL && r < count; r++)
-        if (TNI_LOOK(records->block[r]) == block.id)
-            return true;
-    return false;
+        each(object, message, (tni_block){TNI_LOOK(records->block[r])}, context);
 }
 
-uint32_t tni_store_keeper(const struct tni_segment *s, tni_block block, char *key)
+void tni_store_for_each_kept(const struct tni_segment *s, tni_kept_fn *each, void *context)
 {
     uint32_t limit = tni_object_limit(s);
     for (uint32_t i = 0; i < limit; i++) {
@@ -155,14 +168,31 @@ uint32_t tni_store_keeper(const struct tni_segment *s, tni_block block, char *ke
             continue;
         for (uint32_t e = 0; e < t.capacity; e++) {
             tni_block message = tni_entry_block(atomic_load(&t.entries[e].word));
-            struct tni_kept kept;
-            if (!tni_block_is_message(s, message) || !keeps(s, message, block) ||
-                !tni_kept_read(s, message, &kept))
-                continue;
-            tni_copy_unstable(key, kept.key, kept.item.key_bytes);
-            key[kept.item.key_bytes] = '\0';
-            return i;
+            if (tni_block_is_message(s, message))
+                tell_kept(s, i, message, each, context);
         }
     }
-    return UINT32_MAX;
+}
+
+bool tni_store_key(const struct tni_segment *s, tni_block message, char *key)
+{
+    struct tni_kept kept;
+    if (!tni_block_is_message(s, message) || !tni_kept_read(s, message, &kept))
+        return false;
+    tni_copy_unstable(key, kept.key, kept.item.key_bytes);
+    key[kept.item.key_bytes] = '\0';
+    return true;
+}
+
+void tni_store_figures(const struct tni_segment *s, uint32_t index,
+                       struct tni_store_figures *ret_figures)
+{
+    struct tni_table t;
+    *ret_figures = (struct tni_store_figures){0};
+    if (get_store(s, index, &t))
+        *ret_figures = (struct tni_store_figures){.count = atomic_load(&t.head->count),
+                                                  .bytes = atomic_load(&t.head->bytes),
+                                                  .hits = atomic_load(&t.head->hits),
+                                                  .misses = atomic_load(&t.head->misses),
+                                                  .evictions = atomic_load(&t.head->evictions)};
 }

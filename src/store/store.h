@@ -32,16 +32,27 @@ void tni_store_for_each_record(const struct tni_segment *segment, tni_record_fn 
  * @return how many were removed
  */
 uint32_t tni_store_expire_due(struct tn_domain *domain);
+/** When a value's lifetime is over next, on the clock of tni_os_now_ns(); TNI_FOREVER: never.
+ */
+uint64_t tni_store_next_ns(const struct tn_domain *domain);
 /** Why the table of a store is damaged; NULL: it is not. */
 const char *tni_store_fault(const struct tni_segment *segment, uint32_t object);
 
 /* ---- for inspect ------------------------------------------------------------------------- */
 
-/**
- * Find the store and the key that keep a block: the message block, or a block that it names.
- * @param key  [TN_STORE_KEY_BYTES + 1]
- * @return the index of the store's object; UINT32_MAX: no store keeps the block
- */
-uint32_t tni_store_keeper(const struct tni_segment *segment, tni_block block, char *key);
+/* @param block    that the store keeps: `message`, or a block that it names */
+typedef void tni_kept_fn(uint32_t object, tni_block message, tni_block block, void *context);
+/** Call `each` for every block that a store keeps. */
+void tni_store_for_each_kept(const struct tni_segment *segment, tni_kept_fn *each,
+                             void *context);
+/** Copy the key of a message block of a store. @param key  [TN_STORE_KEY_BYTES + 1] */
+bool tni_store_key(const struct tni_segment *segment, tni_block message, char *key);
+
+struct tni_store_figures {
+    uint32_t count;
+    uint64_t bytes, hits, misses, evictions;
+};
+void tni_store_figures(const struct tni_segment *segment, uint32_t object,
+                       struct tni_store_figures *ret_figures);
 
 #endif

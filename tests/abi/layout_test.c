@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 7); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 8); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_holder NAME [COUNT [break | schedule]]: make a domain with known content, for
+ * cli_holder NAME [COUNT [break | schedule | store]]: make a domain with known content, for
  * cli_test.py, and COUNT small tensors more. With "break": break the barrier, and put the first
- * message back; with "schedule": show a scheduler whose tasks wait. Print "PARENT-PID
+ * message back; with "schedule": show a scheduler whose tasks wait; with "store": keep a
+ * value in a store. Print "PARENT-PID
  * CHILD-PID" when that is done, and end when standard input ends. If NAME is "-", the domain is
  * anonymous and has no tenond.
  */
@@ -154,6 +155,22 @@ static void make_schedule(tn_domain *domain, struct schedule *s)
             exit(1);
 }
 
+/* A store that alone keeps a tensor of 1000 bytes. */
+static tn_store *make_store(tn_domain *domain)
+{
+    tn_store *store;
+    tn_tensor *tensor;
+    check(tn_store_open(domain, "models",
+                        TN_OPTIONS(tn_store_options, .capacity = 100, .budget_bytes = 1 << 20),
+                        0, &store),
+          "store");
+    check(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){1000}, NULL, &tensor), "tensor");
+    tn_message value = {.tensors = &tensor, .tensor_count = 1};
+    check(tn_store_put(store, "small/layer.0.weight", &value, NULL, NULL), "put");
+    tn_tensor_unref(tensor);
+    return store;
+}
+
 static void close_schedule(struct schedule *s)
 {
     tn_graph_cancel(s->graph);
@@ -210,7 +227,8 @@ int main(int argc, char **argv)
     make_objects(domain, &objects);
     make_outside(domain, &outside);
     bool breaks = argc == 4 && strcmp(argv[3], "break") == 0;
-    if (argc == 4 && !breaks)
+    tn_store *store = argc == 4 && strcmp(argv[3], "store") == 0 ? make_store(domain) : NULL;
+    if (argc == 4 && !breaks && store == NULL)
         make_schedule(domain, &schedule);
     if (breaks) {
         tn_message m;
@@ -227,6 +245,7 @@ int main(int argc, char **argv)
     wait_for_end(STDIN_FILENO);
     close(done[1]);
     tn_process_close(child);
+    tn_object_close(store);
     if (schedule.sched != NULL)
         close_schedule(&schedule);
     close_objects(&objects);

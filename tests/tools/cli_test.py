@@ -305,6 +305,23 @@ class Stat(Case):
         self.assertEqual(objects["meet"]["capacity"], 4)
         self.assertEqual(objects["meet"]["count"], 0)
 
+    def test_stat_shows_a_store(self):
+        self.hold(None, "0", "store")
+        store = next(o for o in self.json("stat", self.name)["objects"] if o["kind"] == "store")
+        self.assertEqual((store["name"], store["count"], store["capacity"]), ("models", 1, 100))
+        self.assertEqual(store["budget_bytes"], 1 << 20)
+        self.assertGreater(store["bytes"], 1000)
+        line = next(l for l in self.tenon("stat", self.name).splitlines() if l.startswith("models"))
+        self.assertEqual(line.split()[1:3], ["1", "100"])
+
+    def test_blocks_names_the_store_and_the_key_that_keep_a_block(self):
+        self.hold(None, "0", "store")
+        blocks = {(b["kind"], b["bytes"]): b for b in self.json("blocks", self.name) if b["store"] == "models"}
+        tensor = blocks["tensor", 1000]
+        self.assertEqual((tensor["key"], tensor["holders"]), ("small/layer.0.weight", []))
+        self.assertEqual({kind for kind, _ in blocks}, {"tensor", "message", "store"})
+        self.assertIn("store models: small/layer.0.weight", self.tenon("blocks", self.name))
+
     def test_stat_prints_sums_seats_and_objects_as_text(self):
         domain = self.hold()
         text = self.tenon("stat", self.name)
@@ -556,7 +573,7 @@ class Repair(Case):
         self.assertEqual([a for a in self.gc() if "reclaimed" in a["what"]], [])
 
     def test_gc_removes_only_the_files_of_a_dead_tenond(self):
-        files = ["tenond-7.2.lock", "tenond-7.2.sock"]
+        files = ["tenond-8.2.lock", "tenond-8.2.sock"]
         for name in files:
             with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
                 pass

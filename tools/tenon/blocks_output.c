@@ -11,17 +11,22 @@ enum { FIRST_ROWS = 32, MOST_ROWS = 1024 }; /* of a table, before it is printed 
 
 /* ---- text -------------------------------------------------------------------------------- */
 
+/* The processes that hold the block, and the store and key that keep it. */
 static void add_holders(struct table *table, const tn_block_entry *info)
 {
-    enum { SHOWN = 4 };
-    char text[SHOWN * 96] = "-";
+    enum { SHOWN = 4, KEY_SHOWN = 80 };
+    char text[(SHOWN + 2) * 96] = "-";
     size_t used = 0;
     uint32_t count = info->holder_count;
 
+    if (info->key != NULL)
+        used +=
+            (size_t)snprintf(text, sizeof text, "store %.47s: %.*s%s", info->store, KEY_SHOWN,
+                             info->key, strlen(info->key) > KEY_SHOWN ? "..." : "");
     for (uint32_t i = 0; i < count && i < SHOWN; i++) {
         const tn_holder *holder = &info->holders[i];
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%d %s", i > 0 ? ", " : "",
-                                 holder->pid, holder->command);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%d %s",
+                                 used > 0 ? ", " : "", holder->pid, holder->command);
     }
     if (count > SHOWN)
         table_cell(table, "%s and %u more", text, count - SHOWN);
@@ -137,6 +142,9 @@ static json_t *json_block(const tn_block_entry *info)
     cmd_json_set(object, "references", cmd_json_count(info->references));
     cmd_json_set(object, "in_messages", cmd_json_count(info->in_messages));
     cmd_json_set(object, "in_tickets", cmd_json_count(info->in_tickets));
+    cmd_json_set(object, "store",
+                 info->store != NULL ? cmd_json_text(info->store) : json_null());
+    cmd_json_set(object, "key", info->key != NULL ? cmd_json_text(info->key) : json_null());
     cmd_json_set(object, "holders", cmd_json_holders(info->holders, info->holder_count));
     return object;
 }

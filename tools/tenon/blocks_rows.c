@@ -14,7 +14,7 @@ enum { MAX_SEATS = 1024 }; /* of a domain, see tn_domain_options */
  * but a domain has few seats.
  */
 struct row {
-    tn_block_entry info; /* without holders; path and attributes are owned, or NULL and "" */
+    tn_block_entry info; /* without holders; its texts are owned, or NULL and "" */
     size_t first_seat;   /* in `seats`, info.holder_count of them */
 };
 
@@ -64,17 +64,26 @@ static bool make_room(struct blocks_rows *rows, uint32_t seats)
  */
 static bool own_texts(tn_block_entry *info)
 {
-    const char *path = info->path, *attributes = info->attributes;
-    bool has_path = path != NULL, has_attributes = attributes[0] != '\0';
+    const char *const *borrowed[] = {&info->path, &info->store, &info->key};
+    const char *attributes = info->attributes;
+    bool is_whole = true;
 
-    info->path = has_path ? strdup(path) : NULL;
-    info->attributes = has_attributes ? strdup(attributes) : "";
-    return (!has_path || info->path != NULL) && info->attributes != NULL;
+    for (size_t i = 0; i < sizeof borrowed / sizeof borrowed[0]; i++) {
+        const char **text = (const char **)borrowed[i];
+        if (*text == NULL)
+            continue;
+        *text = strdup(*text);
+        is_whole = is_whole && *text != NULL;
+    }
+    info->attributes = attributes[0] != '\0' ? strdup(attributes) : "";
+    return is_whole && info->attributes != NULL;
 }
 
 static void free_texts(tn_block_entry *info)
 {
     free((char *)info->path);
+    free((char *)info->store);
+    free((char *)info->key);
     if (info->attributes != NULL && info->attributes[0] != '\0')
         free((char *)info->attributes);
 }

@@ -273,6 +273,13 @@ json_t *cmd_json_object(const tn_object_entry *info)
     cmd_json_set(object, "redeliveries", cmd_json_count(info->redeliveries));
     cmd_json_set(object, "ended", json_boolean(info->ended));
     cmd_json_set(object, "broken", json_boolean(info->broken));
+    if (strcmp(info->kind, "store") != 0)
+        return object;
+    cmd_json_set(object, "bytes", cmd_json_count(info->bytes));
+    cmd_json_set(object, "budget_bytes", cmd_json_count(info->budget_bytes));
+    cmd_json_set(object, "hits", cmd_json_count(info->hits));
+    cmd_json_set(object, "misses", cmd_json_count(info->misses));
+    cmd_json_set(object, "evictions", cmd_json_count(info->evictions));
     return object;
 }
 

@@ -221,6 +221,8 @@ static void add_owners(struct table *table, const tn_object_entry *object)
 static int add_object(const tn_object_entry *object, void *context)
 {
     struct table *table = context;
+    if (strcmp(object->kind, "store") == 0)
+        return 0;
     table_cell(table, "%s", object->kind);
     table_cell(table, "%s", object->name[0] != '\0' ? object->name : "(anonymous)");
     table_cell(table, "%u", object->count);
@@ -236,23 +238,58 @@ static int add_object(const tn_object_entry *object, void *context)
     return 0;
 }
 
+static int add_store(const tn_object_entry *store, void *context)
+{
+    struct table *table = context;
+    char bytes[TABLE_TEXT_BYTES], budget[TABLE_TEXT_BYTES];
+    if (strcmp(store->kind, "store") != 0)
+        return 0;
+    table_cell(table, "%s", store->name[0] != '\0' ? store->name : "(anonymous)");
+    table_cell(table, "%u", store->count);
+    table_cell(table, "%u", store->capacity);
+    table_cell(table, "%s", table_bytes(bytes, store->bytes));
+    table_cell(table, "%s",
+               store->budget_bytes != 0 ? table_bytes(budget, store->budget_bytes) : "-");
+    table_cell(table, "%" PRIu64, store->hits);
+    table_cell(table, "%" PRIu64, store->misses);
+    table_cell(table, "%" PRIu64, store->evictions);
+    table_cell(table, "%u", store->openers);
+    return 0;
+}
+
+/* Print a table of objects, unless it is empty. */
+static int print_table_of(tn_inspector *inspector, struct table *table, tn_object_entry_fn *add)
+{
+    if (table == NULL)
+        return cmd_no_memory("stat");
+    int status = tn_inspect_objects(inspector, add, table);
+    int printed = 0;
+    if (status == 0 && table_rows(table) > 0) {
+        printf("\n");
+        printed = table_print(table, 0, stdout);
+    }
+    table_destroy(table);
+    return status != 0    ? cmd_fail("stat", NULL, status)
+           : printed != 0 ? cmd_no_memory("stat")
+                          : CMD_FINE;
+}
+
 static int print_objects(tn_inspector *inspector)
 {
     static const struct table_column columns[] = {
         {"KIND", false},     {"NAME", false},     {"COUNT", true},        {"CAPACITY", true},
         {"LEASED", true},    {"PUSHED", true},    {"REDELIVERIES", true}, {"OPENERS", true},
         {"PRODUCERS", true}, {"CONSUMERS", true}, {"OWNERS", false},      {"STATE", false}};
-    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
-
-    if (table == NULL)
-        return cmd_no_memory("stat");
-    int status = tn_inspect_objects(inspector, add_object, table);
-    printf("\n");
-    int printed = status == 0 ? table_print(table, 0, stdout) : 0;
-    table_destroy(table);
-    return status != 0    ? cmd_fail("stat", NULL, status)
-           : printed != 0 ? cmd_no_memory("stat")
-                          : CMD_FINE;
+    static const struct table_column stores[] = {
+        {"STORE", false}, {"KEYS", true},      {"CAPACITY", true},
+        {"BYTES", true},  {"BUDGET", true},    {"HITS", true},
+        {"MISSES", true}, {"EVICTIONS", true}, {"OPENERS", true}};
+    int code = print_table_of(
+        inspector, table_create(columns, sizeof columns / sizeof columns[0]), add_object);
+    if (code == CMD_FINE)
+        code = print_table_of(inspector, table_create(stores, sizeof stores / sizeof stores[0]),
+                              add_store);
+    return code;
 }
 
 static int print_text(tn_inspector *inspector, const tn_domain_stat *stat,

@@ -59,6 +59,8 @@ static bool make_room(struct table *table, size_t bytes)
     return true;
 }
 
+size_t table_rows(const struct table *table) { return table->cell_count / table->column_count; }
+
 void table_cell(struct table *table, const char *format, ...)
 {
     va_list arguments, again;

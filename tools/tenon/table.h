@@ -26,6 +26,8 @@ struct table *table_create(const struct table_column *columns, size_t count);
  */
 void table_cell(struct table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/** How many whole rows there are. */
+size_t table_rows(const struct table *table);
 /**
  * Leave columns out until the table is not wider than `width`, or no other may be left out. A
  * cell of the last column counts as 16 wide at most: the caller cuts it.

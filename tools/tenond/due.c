@@ -49,7 +49,7 @@ static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
     tni_ref_trim_idle_slabs(d->domain);
     tenond_scan(t, d);
     tenond_poll_seats(d, true);
-    d->expire_ns = now_ns; /* a process that exports a handle does not ring */
+    d->expire_ns = now_ns; /* no process rings that exports a handle or puts a value */
     d->tick_ns = now_ns + TICK_NS;
 }
 
@@ -83,6 +83,8 @@ static uint64_t do_due(struct tenond *t, struct tenond_domain *d, uint64_t now_n
         poll_seats(d);
     if (now_ns >= d->expire_ns) {
         uint64_t next_ns = tni_ticket_expire(d->domain, now_ns);
+        tni_store_expire_due(d->domain);
+        next_ns = TNI_MIN(next_ns, tni_store_next_ns(d->domain));
         tenond_sweep_soon(d);
         d->expire_ns = TNI_MAX(next_ns, now_ns + RETRY_LEAST_NS);
     }
