@@ -286,9 +286,9 @@ TN_TEST(a_name_has_1_to_512_bytes)
             WORDS("NUL", "'a'", "byte 1"));
 }
 
-TN_TEST(a_million_tensors_are_read_in_the_order_of_their_data)
+TN_TEST(many_tensors_are_read_in_the_order_of_their_data)
 {
-    size_t count = 1000000, room = 96 * count;
+    size_t count = tnt_is_full() ? 1000000 : 100000, room = 96 * count;
     char *header = malloc(room);
     size_t bytes = 0;
 

@@ -198,13 +198,13 @@ static int compare_names(const void *left, const void *right)
     return strcmp((*a)->name, (*b)->name);
 }
 
-/* The tensors are in the order of the header, as their sizes are. */
+/* The tensors are in the order of the header, as their sizes are. Scalars may have no array. */
 static void place_shapes(struct safetensors *file)
 {
-    const int64_t *shape = file->dims;
+    size_t at = 0;
     for (size_t i = 0; i < file->tensor_count; i++) {
-        file->tensors[i].shape = shape;
-        shape += file->tensors[i].ndim;
+        file->tensors[i].shape = file->dims != NULL ? file->dims + at : NULL;
+        at += (size_t)file->tensors[i].ndim;
     }
 }
 
