@@ -238,6 +238,18 @@ TN_TEST(scalars_empty_tensors_and_32_axes_are_read)
                 WORDS("tensor 'a'", "33 axes", "32"));
 }
 
+TN_TEST(empty_tensors_are_before_what_begins_where_they_are)
+{
+    struct safetensors *file =
+        open_header("{\"c\":{\"dtype\":\"U8\",\"shape\":[0],"
+                    "\"data_offsets\":[0,0]}," A("U8", "2", "0,2") "," B("U8", "0", "0,0") "}",
+                    2);
+    assert_string_equal(file->tensors[0].name, "b");
+    assert_string_equal(file->tensors[1].name, "c");
+    assert_string_equal(file->tensors[2].name, "a");
+    safetensors_close(file);
+}
+
 TN_TEST(metadata_is_read_in_the_order_of_the_header)
 {
     struct safetensors *file =
@@ -709,8 +721,17 @@ TN_TEST(json_of_a_tensor_that_is_too_long_is_refused)
     for (size_t i = 0; i < bytes; i++)
         header[begin + i] = i % 2 == 0 ? '1' : ',';
     refused(header, 0, WORDS("tensor 'a'", "65536"));
+    /* The begin and the end of the object have 47 bytes. */
+    strcpy(header, "{\"a\":{\"dtype\":\"U8\",");
+    begin = strlen(header);
     memset(header + begin, ' ', bytes);
-    refused(header, 0, WORDS("tensor 'a'", "65536"));
+    for (size_t i = 0; i < 2; i++) {
+        strcpy(header + begin + bytes - 47 + 1 - i, "\"shape\":[1],\"data_offsets\":[0,1]}}");
+        if (i == 0)
+            refused(header, 1, WORDS("tensor 'a'", "65536"));
+        else
+            safetensors_close(open_header(header, 1));
+    }
     free(header);
 }
 

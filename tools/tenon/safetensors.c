@@ -125,21 +125,16 @@ static int read_metadata(struct reading *reading)
 static int read_entries(struct reading *reading)
 {
     char *name;
-    int status;
+    int status = safetensors_json_enter(&reading->json, "the header");
 
-    if (reading->json.begin[0] != '{')
-        return safetensors_fail(&reading->place, TN_ERR_INVALID,
-                                "its header begins with the byte 0x%02x, not with '{'",
-                                (unsigned char)reading->json.begin[0]);
-    status = safetensors_json_enter(&reading->json, "the header");
     while (status >= 0 && (status = safetensors_json_next(&reading->json, &name)) > 0)
         status = strcmp(name, "__metadata__") == 0 ? read_metadata(reading)
                                                    : read_tensor(reading, name);
     return status < 0 ? status : safetensors_json_end(&reading->json);
 }
 
-/* Read the bytes of the header. */
-static int read_header(struct reading *reading)
+/* Read how many bytes the header has. */
+static int read_length(struct reading *reading)
 {
     unsigned char length[8] = {0};
     uint64_t bytes = 0;
@@ -169,11 +164,34 @@ static int read_header(struct reading *reading)
     reading->header_bytes = bytes;
     reading->file.data_off = bytes + sizeof length;
     reading->file.data_bytes = reading->file_bytes - reading->file.data_off;
-    reading->file.header = malloc(bytes);
-    if (reading->file.header == NULL)
+    return 0;
+}
+
+/* Read the bytes of the header. */
+static int read_header(struct reading *reading)
+{
+    char *header = malloc(reading->header_bytes + 1);
+
+    if (header == NULL)
         return fail_memory(reading);
-    return safetensors_read_file(&reading->place, reading->file.fd, sizeof length,
-                                 reading->file.header, bytes);
+    reading->file.header = header;
+    int status = safetensors_read_file(&reading->place, reading->file.fd,
+                                       reading->file.data_off - reading->header_bytes, header,
+                                       reading->header_bytes);
+    if (status < 0)
+        return status;
+    if (header[0] != '{')
+        return safetensors_fail(&reading->place, TN_ERR_INVALID,
+                                "its header begins with the byte 0x%02x, not with '{'",
+                                (unsigned char)header[0]);
+    reading->json = (struct safetensors_json){
+        .place = &reading->place,
+        .noun = "the header",
+        .begin = header,
+        .at = header,
+        .end = header + reading->header_bytes,
+    };
+    return 0;
 }
 
 /* ---- all tensors ------------------------------------------------------------------------- */
@@ -299,16 +317,11 @@ static int open_file(struct reading *reading)
     int status =
         safetensors_open_file(&reading->place, &reading->file.fd, &reading->file_bytes);
     if (status == 0)
+        status = read_length(reading);
+    if (status == 0)
         status = read_header(reading);
     if (status < 0)
         return status;
-    reading->json = (struct safetensors_json){
-        .place = &reading->place,
-        .noun = "the header",
-        .begin = reading->file.header,
-        .at = reading->file.header,
-        .end = reading->file.header + reading->header_bytes,
-    };
     status = read_entries(reading);
     reading->file.dims = reading->dims.at;
     return status < 0 ? status : check_tensors(reading);

@@ -35,7 +35,7 @@ enum {
 /** A tensor of a file. The file owns the text and the shape. */
 struct safetensors_tensor {
     const char *name;     /* UTF-8, 1 to SAFETENSORS_NAME_BYTES bytes, no NUL in it */
-    const int64_t *shape; /* [ndim], each >= 0 */
+    const int64_t *shape; /* [ndim], each >= 0; if ndim is 0, may be NULL */
     int32_t ndim;         /* 0 to TN_MAX_NDIM */
     tn_dtype dtype;
     uint64_t begin_off, end_off; /* in the file; the difference is the size of the tensor */

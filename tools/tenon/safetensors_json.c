@@ -210,12 +210,12 @@ int safetensors_json_enter(struct safetensors_json *json, const char *what)
 int safetensors_json_text(struct safetensors_json *json, const char *what, char **ret)
 {
     char *place = json->at;
-    json_t *value;
+    json_t *value = NULL;
 
     if (json->at == json->end || *json->at != '"')
         return fail_at(json, what);
     int status = parse(json, (size_t)(json->end - json->at), &value);
-    if (status < 0)
+    if (value == NULL)
         return status;
     size_t bytes = json_string_length(value);
     memcpy(place, json_string_value(value), bytes + 1);

@@ -110,7 +110,7 @@ static int read_shape(const struct safetensors_json *json, const json_t *value,
 static int read_offsets(const struct safetensors_json *json, const json_t *value,
                         struct safetensors_tensor *tensor)
 {
-    int64_t offsets[2];
+    int64_t offsets[2] = {0};
 
     if (!json_is_array(value))
         return safetensors_fail(json->place, TN_ERR_INVALID,
