@@ -67,6 +67,8 @@ struct tni_store_item {
     uint64_t maker; /* tni_who() of the process that makes the value; 0: this is the value */
     uint32_t key_bytes;
     int32_t maker_pid;
+    uint32_t tensors; /* of the message */
+    uint32_t reserved;
 };
 
 #endif

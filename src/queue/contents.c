@@ -50,11 +50,11 @@ int tni_contents_read(const struct tni_segment *s, tni_block block, struct tni_c
 }
 
 /*
- * If another process takes the message meanwhile, what this process reads may be garbage. So it
- * checks before each tensor, to make no system call for a storage that does not exist.
+ * If the record changes meanwhile, what this process reads may be garbage. So it checks before
+ * each tensor, to make no system call for a storage that does not exist.
  */
 int tni_contents_decode(struct tn_domain *d, struct tni_thread *thread,
-                        const struct tni_contents *c, const struct tni_taken *message,
+                        const struct tni_contents *c, const struct tni_still *still,
                         tn_tensor **ret_tensors)
 {
     uint32_t at = 0, made = 0;
@@ -66,7 +66,7 @@ int tni_contents_decode(struct tn_domain *d, struct tni_thread *thread,
         if (c->records != NULL)
             tni_copy_unstable(&record, &c->records[made], sizeof record);
         status = TN_ERR_TIMED_OUT;
-        if (message == NULL || TNI_LIKELY(tni_ring_is_still(message)))
+        if (TNI_LIKELY(tni_is_still(still)))
             status = tni_tensor_decode(d, view, c->views_bytes - at, &ret_tensors[made]);
         if (TNI_UNLIKELY(status < 0))
             break;
@@ -88,22 +88,36 @@ int tni_contents_decode(struct tn_domain *d, struct tni_thread *thread,
     return status;
 }
 
+/* The record kept the block if it has not changed when the block is pinned. */
+static int hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                const struct tni_still *still)
+{
+    tni_announce(thread, block, 1);
+    int status = tni_ref_pin(d, block);
+    if (TNI_UNLIKELY(status != 0)) {
+        tni_announce_clear(thread);
+        return status;
+    }
+    if (still != NULL) {
+        TNI_KILL_POINT("message_pinned");
+        if (TNI_UNLIKELY(!tni_is_still(still))) {
+            tni_ref_drop(d, thread, block);
+            return TN_ERR_TIMED_OUT;
+        }
+    }
+    tni_ref_adopt(d, thread, block);
+    return 0;
+}
+
 int tni_contents_hold(struct tn_domain *d, struct tni_thread *thread,
-                      const struct tni_contents *c, tn_tensor **tensors)
+                      const struct tni_contents *c, const struct tni_still *still,
+                      tn_tensor **tensors)
 {
     int status = 0;
-    for (uint32_t i = 0; i < c->tensor_count && status == 0; i++) {
-        tni_block block = tensors[i]->storage->block;
-        tni_announce(thread, block, 1);
-        status = tni_ref_pin(d, block);
-        if (status == 0) {
-            tni_ref_adopt(d, thread, block);
-            continue;
-        }
-        tni_announce_clear(thread);
-        while (i-- > 0)
-            tni_ref_release_with(d, thread, tensors[i]->storage->block);
-        break;
-    }
+    uint32_t held = 0;
+    for (; held < c->tensor_count && status == 0; held += status == 0)
+        status = hold(d, thread, tensors[held]->storage->block, still);
+    while (status != 0 && held > 0)
+        tni_ref_release_with(d, thread, tensors[--held]->storage->block);
     return status;
 }

@@ -26,19 +26,21 @@ int tni_contents_read(const struct tni_segment *segment, tni_block block,
                       struct tni_contents *contents);
 /**
  * Make private objects for all tensors; they own no reference yet.
- * @param at           the message in its slot; NULL: the caller holds the message block
+ * @param still        the record that keeps the message block, or the message in its slot
  * @param ret_tensors  [tensor_count], for tni_contents_hold() or tni_tensor_forget()
- * @return 0; TN_ERR_TIMED_OUT: another process took the message meanwhile; or as
- *         tni_tensor_decode()
+ * @return 0; TN_ERR_TIMED_OUT: the record has changed; or as tni_tensor_decode()
  */
 int tni_contents_decode(struct tn_domain *domain, struct tni_thread *thread,
-                        const struct tni_contents *contents, const struct tni_taken *at,
+                        const struct tni_contents *contents, const struct tni_still *still,
                         tn_tensor **ret_tensors);
 /**
- * Take references of the tensors of a message block. pre: the block is kept meanwhile
- * @return 0, or TN_ERR_FULL: then the tensors own no reference
+ * Take references of the tensors of a message block.
+ * @param still  the record that keeps the message block; NULL: the block is kept meanwhile
+ * @return 0; TN_ERR_FULL; TN_ERR_TIMED_OUT: the record has changed. On failure the tensors own
+ *         no reference
  */
 int tni_contents_hold(struct tn_domain *domain, struct tni_thread *thread,
-                      const struct tni_contents *contents, tn_tensor **tensors);
+                      const struct tni_contents *contents, const struct tni_still *still,
+                      tn_tensor **tensors);
 
 #endif

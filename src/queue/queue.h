@@ -51,15 +51,26 @@ int tni_message_make(struct tn_domain *domain, const tn_message *message,
  */
 const void *tni_message_bytes(const struct tni_segment *segment, tni_block block,
                               uint64_t *ret_count);
+/* A record: while its word is `seen`, it keeps a block. */
+struct tni_still {
+    const _Atomic uint64_t *word;
+    uint64_t seen;
+};
+/** Whether all that the caller has read so far is of the block that the record still keeps. */
+static inline bool tni_is_still(const struct tni_still *still)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(still->word, memory_order_relaxed) == still->seen;
+}
 /**
- * Make a tn_message of a message block.
- * @param block          of which the caller has a local reference; on success the message owns
- *                       it, else the caller still does
+ * Make a tn_message of a message block that a record keeps. The tensors are held, and few bytes
+ * copied; if there are many bytes, the message holds the block in which they lie.
  * @param skipped_bytes  of the head
- * @return 0, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY (private), or as tn_queue_pop() for tensors
+ * @return 0; TN_ERR_TIMED_OUT: the record has changed; TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
+ *         (private), TN_ERR_FULL, or as tn_queue_pop() for tensors
  */
-int tni_message_open(struct tn_domain *domain, tni_block block, uint64_t skipped_bytes,
-                     tn_message *ret_message);
+int tni_message_get(struct tn_domain *domain, tni_block block, uint64_t skipped_bytes,
+                    const struct tni_still *still, tn_message *ret_message);
 
 /* ---- for the reaper --------------------------------------------------------------------- */
 

@@ -57,7 +57,8 @@ static int obtain_parts(struct tni_queue *q, struct tni_thread *thread, struct u
     if ((has_list || copied != 0) && (u->buffer = malloc(tensors_bytes + copied)) == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
     tn_tensor **tensors = u->is_single ? &u->one : (tn_tensor **)(void *)u->buffer;
-    int status = tni_contents_decode(q->handle.domain, thread, c, &u->at, tensors);
+    const struct tni_still still = {&u->at.slot->word, u->at.word};
+    int status = tni_contents_decode(q->handle.domain, thread, c, &still, tensors);
     if (status != 0) {
         free(u->buffer);
         return status;
@@ -139,7 +140,7 @@ static int obtain(struct tni_queue *q, struct tni_thread *thread,
 static int hold_all(struct tni_queue *q, struct tni_thread *thread,
                     const struct tni_contents *c, tn_tensor **tensors)
 {
-    int status = tni_contents_hold(q->handle.domain, thread, c, tensors);
+    int status = tni_contents_hold(q->handle.domain, thread, c, NULL, tensors);
     tni_announce(thread, c->block, 1); /* announced again: the slot is emptied next */
     atomic_thread_fence(memory_order_seq_cst);
     return status;

@@ -25,47 +25,108 @@ const void *tni_message_bytes(const struct tni_segment *s, tni_block block, uint
     return c.bytes;
 }
 
-/* pre: the caller holds the block. */
-static int make_tensors(struct tn_domain *d, const struct tni_contents *c, tn_tensor **tensors)
+/* Up to so many bytes are copied: that costs less than to hold and release their block. */
+enum { COPIED_BYTES = 1024 };
+
+/* A message that is being made. */
+struct getting {
+    struct tni_contents contents;
+    uint64_t skipped_bytes, bytes_count;
+    const struct tni_still *still;
+    bool holds_block;
+    uint8_t *buffer; /* the list of tensors, and copied bytes; NULL: there are none */
+};
+
+static int hold_block(struct tn_domain *d, struct tni_thread *thread, struct getting *g)
 {
-    struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_contents_decode(d, thread, c, NULL, tensors);
-    if (status == 0 && (status = tni_contents_hold(d, thread, c, tensors)) != 0)
+    tni_block block = g->contents.block;
+    tni_announce(thread, block, 1);
+    int status = tni_ref_pin(d, block);
+    if (status != 0) {
+        tni_announce_clear(thread);
+        return status;
+    }
+    TNI_KILL_POINT("message_pinned");
+    if (!tni_is_still(g->still)) {
+        tni_ref_drop(d, thread, block);
+        return TN_ERR_TIMED_OUT;
+    }
+    tni_ref_adopt(d, thread, block);
+    g->holds_block = true;
+    return 0;
+}
+
+static int get_parts(struct tn_domain *d, struct tni_thread *thread, struct getting *g)
+{
+    struct tni_contents *c = &g->contents;
+    tn_tensor **tensors = (tn_tensor **)(void *)g->buffer;
+    if (g->bytes_count > COPIED_BYTES) {
+        int status = hold_block(d, thread, g);
+        if (status != 0)
+            return status;
+    } else if (g->bytes_count != 0) {
+        tni_copy_unstable(g->buffer + c->tensor_count * sizeof(tn_tensor *),
+                          (const uint8_t *)c->bytes + g->skipped_bytes, g->bytes_count);
+        if (!tni_is_still(g->still))
+            return TN_ERR_TIMED_OUT;
+    }
+    int status = tni_contents_decode(d, thread, c, g->still, tensors);
+    if (status == 0 && (status = tni_contents_hold(d, thread, c, g->still, tensors)) != 0)
         for (uint32_t i = 0; i < c->tensor_count; i++)
             tni_tensor_forget(thread, tensors[i]);
-    tni_thread_leave(thread);
+    if (status != 0 && g->holds_block)
+        tni_ref_release_with(d, thread, c->block);
     return status;
 }
 
-int tni_message_open(struct tn_domain *d, tni_block block, uint64_t skipped_bytes,
-                     tn_message *ret_message)
+static void give(struct tn_domain *d, const struct getting *g, tn_message *ret_message)
 {
-    struct tni_contents c = {.form = TNI_FORM_MESSAGE, .block = block};
-    int status = tni_contents_read(&d->segment, block, &c);
+    const struct tni_contents *c = &g->contents;
+    const void *bytes = g->holds_block ? (const uint8_t *)c->bytes + g->skipped_bytes
+                                       : g->buffer + c->tensor_count * sizeof(tn_tensor *);
+    uint32_t block = g->holds_block ? c->block.id : 0;
+    *ret_message =
+        (tn_message){.bytes = g->bytes_count != 0 ? bytes : NULL,
+                     .size_bytes = g->bytes_count,
+                     .tensors = c->tensor_count != 0 ? (tn_tensor **)(void *)g->buffer : NULL,
+                     .tensor_count = c->tensor_count,
+                     .internal = {[TNI_OWNS_DOMAIN] = d,
+                                  [TNI_OWNS_BLOCK] = (void *)(uintptr_t)block,
+                                  [TNI_OWNS_BUFFER] = g->buffer}};
+}
+
+static int get(struct tn_domain *d, struct getting *g, tn_message *ret_message)
+{
+    struct tni_contents *c = &g->contents;
+    int status = tni_contents_read(&d->segment, c->block, c);
     if (status != 0)
         return status;
-    if (c.bytes_count < skipped_bytes)
+    if (c->bytes_count < g->skipped_bytes)
         return tni_fail(TN_ERR_CORRUPT, "message block %08x has %llu bytes, and needs %llu",
-                        block.id, (unsigned long long)c.bytes_count,
-                        (unsigned long long)skipped_bytes);
-    tn_tensor **tensors = NULL;
-    if (c.tensor_count != 0) {
-        tensors = malloc(c.tensor_count * sizeof(tn_tensor *));
-        if (tensors == NULL)
-            return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
-        if ((status = make_tensors(d, &c, tensors)) != 0) {
-            free(tensors);
-            return status;
-        }
-    }
-    uint64_t rest = c.bytes_count - skipped_bytes;
-    *ret_message =
-        (tn_message){.bytes = rest != 0 ? (const uint8_t *)c.bytes + skipped_bytes : NULL,
-                     .size_bytes = rest,
-                     .tensors = tensors,
-                     .tensor_count = c.tensor_count,
-                     .internal = {[TNI_OWNS_DOMAIN] = d,
-                                  [TNI_OWNS_BLOCK] = (void *)(uintptr_t)block.id,
-                                  [TNI_OWNS_BUFFER] = tensors}};
-    return 0;
+                        c->block.id, (unsigned long long)c->bytes_count,
+                        (unsigned long long)g->skipped_bytes);
+    g->bytes_count = c->bytes_count - g->skipped_bytes;
+    uint64_t copied = g->bytes_count > COPIED_BYTES ? 0 : g->bytes_count;
+    size_t buffer_bytes = c->tensor_count * sizeof(tn_tensor *) + copied;
+    if (buffer_bytes != 0 && (g->buffer = malloc(buffer_bytes)) == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
+    struct tni_thread *thread = tni_thread_enter(d);
+    status = get_parts(d, thread, g);
+    tni_thread_leave(thread);
+    if (status == 0)
+        give(d, g, ret_message);
+    else
+        free(g->buffer);
+    return status;
+}
+
+int tni_message_get(struct tn_domain *d, tni_block block, uint64_t skipped_bytes,
+                    const struct tni_still *still, tn_message *ret_message)
+{
+    struct getting g = {.contents = {.form = TNI_FORM_MESSAGE, .block = block},
+                        .skipped_bytes = skipped_bytes,
+                        .still = still};
+    int status = get(d, &g, ret_message);
+    /* What the call found wrong may be that of another message. */
+    return status == 0 || tni_is_still(still) ? status : TN_ERR_TIMED_OUT;
 }

@@ -262,7 +262,7 @@ void tni_change_end(struct tni_change *c)
     tni_wait_notify(&c->object->room, 1);
     if (!c->has_changed)
         return;
-    tni_wait_notify_all(&c->object->items);
+    tni_wait_notify(&c->object->items, INT32_MAX);
     tni_object_ring_watchers(&c->domain->segment, c->object);
 }
 
@@ -365,7 +365,7 @@ uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *e
         if (!tni_block_is_message(&c->domain->segment, block) ||
             !tni_kept_read(&c->domain->segment, block, &kept))
             continue;
-        if (entry != except && tni_kept_is_expired(&kept)) {
+        if (entry != except && tni_item_is_expired(&kept.item)) {
             tni_change_drop(c, entry, &kept);
             removed++;
         } else {

@@ -43,7 +43,7 @@ static bool may_evict(const struct tni_change *c, struct tni_store_entry *entry,
     tni_block block = tni_entry_block(atomic_load(&entry->word));
     return entry != except && (atomic_load(&entry->flags) & TNI_STORE_PINNED) == 0 &&
            tni_block_is_message(s, block) && tni_kept_read(s, block, ret_kept) &&
-           !tni_kept_is_promised(c->domain, c->object, ret_kept) && !is_held(s, block);
+           !tni_item_is_promised(c->domain, c->object, &ret_kept->item) && !is_held(s, block);
 }
 
 /* The entries of a search that were used least recently, in order of use. */

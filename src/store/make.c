@@ -24,10 +24,10 @@ static int promise_in(const struct making *m, struct tni_change *c,
 {
     struct tni_kept kept;
     struct tni_store_entry *entry = tni_change_find(c, &m->key, &kept);
-    *ret_has_value = entry != NULL && kept.item.maker == 0 && !tni_kept_is_expired(&kept);
+    *ret_has_value = entry != NULL && tni_item_is_value(&kept.item);
     if (*ret_has_value)
         return 0;
-    if (entry != NULL && tni_kept_is_promised(c->domain, c->object, &kept))
+    if (entry != NULL && tni_item_is_promised(c->domain, c->object, &kept.item))
         return TN_ERR_TIMED_OUT;
     int status = tni_item_place(tni_store_of(m->handle), c, &m->key, entry, made);
     return status == 0 ? TN_STORE_MAKE : status;
@@ -54,30 +54,18 @@ static int promise(const struct making *m, bool *ret_has_value)
     return status;
 }
 
-/* Whether a process makes the value now, so that this one waits. */
-static bool is_promised(const struct making *m, const struct tni_held *held)
-{
-    return tni_kept_is_promised(m->handle->domain, m->handle->object, &held->kept);
-}
-
 static int attempt(void *context)
 {
     const struct making *m = context;
-    struct tni_store_handle *store = tni_store_of(m->handle);
     for (;;) {
-        struct tni_held held;
-        int status = tni_table_find(store, &m->key, &held);
-        if (status == 0 && held.kept.item.maker == 0 && !tni_kept_is_expired(&held.kept))
-            return tni_store_give(store, &held, m->ret_value, NULL);
-        if (status == 0) {
-            bool waits = is_promised(m, &held);
-            tni_ref_release(m->handle->domain, held.block);
-            if (waits)
-                return TN_ERR_TIMED_OUT;
-        } else if (status != TN_ERR_NOT_FOUND) {
-            return status;
-        }
+        struct tni_looked seen;
         bool has_value = false;
+        int status = tni_store_get(tni_store_of(m->handle), &m->key, m->ret_value, &seen);
+        if (status == TNI_STORE_NO_VALUE &&
+            tni_item_is_promised(m->handle->domain, m->handle->object, &seen.item))
+            return TN_ERR_TIMED_OUT;
+        if (status != TN_ERR_NOT_FOUND && status != TNI_STORE_NO_VALUE)
+            return status;
         status = promise(m, &has_value);
         if (status != 0 || !has_value)
             return status;

@@ -39,7 +39,7 @@ static uint64_t sum_bytes(const struct tni_segment *s, tni_block message)
 int tni_item_make(struct tn_domain *d, const struct tni_key *key, const tn_message *value,
                   const struct tni_item_wish *wish, struct tni_new_item *ret_item)
 {
-    struct head head = {.item = {.key_bytes = key->bytes}};
+    struct head head = {.item = {.key_bytes = key->bytes, .tensors = value->tensor_count}};
     struct tni_new_item made = {.flags = wish->flags};
     uint64_t bytes;
     if (wish->is_promise) {
@@ -177,7 +177,7 @@ static int check_version(const tn_store *store, const char *key, const struct tn
 static const struct tni_kept *value_of(const struct tni_store_entry *entry,
                                        const struct tni_kept *kept)
 {
-    bool has_value = entry != NULL && kept->item.maker == 0 && !tni_kept_is_expired(kept);
+    bool has_value = entry != NULL && tni_item_is_value(&kept->item);
     return has_value ? kept : NULL;
 }
 

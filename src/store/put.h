@@ -36,9 +36,14 @@ int tni_item_place(const struct tni_store_handle *store, struct tni_change *chan
 int tni_prefix_read(const char *prefix, uint32_t *ret_bytes);
 /** Count a get. */
 void tni_store_count(struct tni_store_handle *store, bool is_hit);
-/** Turn what is held into the caller's message; on failure it is released. */
-int tni_store_give(struct tni_store_handle *store, const struct tni_held *held,
-                   tn_message *ret_value, uint64_t *ret_version);
+enum { TNI_STORE_NO_VALUE = 1 };
+/**
+ * Get the value of a key.
+ * @return 0; TN_ERR_NOT_FOUND: there is no entry; TNI_STORE_NO_VALUE: the entry that was seen
+ *         has no value, or none any more; or as tni_message_get()
+ */
+int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
+                  tn_message *ret_value, struct tni_looked *ret_seen);
 /** Fail with TN_ERR_NOT_FOUND. */
 int tni_fail_no_value(const tn_store *store, const char *key);
 

@@ -110,41 +110,44 @@ void tni_store_count(struct tni_store_handle *store, bool is_hit)
         add_up(here, is_hit ? &head->hits : &head->misses);
 }
 
-int tni_store_give(struct tni_store_handle *store, const struct tni_held *held,
-                   tn_message *ret_value, uint64_t *ret_version)
+int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
+                  tn_message *ret_value, struct tni_looked *ret_seen)
 {
     struct tn_domain *d = store->handle.domain;
-    int status = tni_message_open(d, held->block, held->kept.skipped_bytes, ret_value);
-    if (status != 0) {
-        tni_ref_release(d, held->block);
-        return status;
-    }
-    tni_store_touch(store, held->entry);
-    if (ret_version != NULL)
-        *ret_version = held->kept.item.version;
-    return 0;
+    int status;
+    do {
+        status = tni_table_find(store, key, ret_seen);
+        if (status != 0)
+            return status;
+        if (!tni_item_is_value(&ret_seen->item))
+            return TNI_STORE_NO_VALUE;
+        const struct tni_still still = {&ret_seen->entry->word, ret_seen->word};
+        status = tni_message_get(d, tni_entry_block(ret_seen->word), ret_seen->skipped_bytes,
+                                 &still, ret_value);
+    } while (status == TN_ERR_TIMED_OUT); /* the entry changed */
+    if (status == 0)
+        tni_store_touch(store, ret_seen->entry);
+    return status;
 }
 
 int tn_store_get(tn_store *handle, const char *text, tn_message *ret_value,
                  uint64_t *ret_version)
 {
     struct tni_key key;
-    struct tni_held held;
+    struct tni_looked seen;
     struct tni_store_handle *store = tni_store_of(handle);
     int status = tni_object_check(handle, TNI_OBJECT_STORE);
     if (TNI_LIKELY(status == 0))
         status = ret_value == NULL ? tni_fail_null("ret_value") : tni_key_read(text, &key);
     if (status != 0)
         return status;
-    status = tni_table_find(store, &key, &held);
-    if (status == 0 && (held.kept.item.maker != 0 || tni_kept_is_expired(&held.kept))) {
-        tni_ref_release(handle->domain, held.block);
-        status = TN_ERR_NOT_FOUND;
-    }
+    status = tni_store_get(store, &key, ret_value, &seen);
     tni_store_count(store, status == 0);
-    if (status == TN_ERR_NOT_FOUND)
+    if (status == TN_ERR_NOT_FOUND || status == TNI_STORE_NO_VALUE)
         return tni_fail_no_value(handle, text);
-    return status != 0 ? status : tni_store_give(store, &held, ret_value, ret_version);
+    if (status == 0 && ret_version != NULL)
+        *ret_version = seen.item.version;
+    return status;
 }
 
 /* ---- all keys, figures ------------------------------------------------------------------- */
@@ -169,25 +172,20 @@ static uint64_t left_ns(const struct tni_store_item *item)
     return item->expires_ns > now_ns ? item->expires_ns - now_ns : 0;
 }
 
-static int tell(tn_store *handle, const struct tni_held *held, tn_store_each_fn *each,
+static int tell(tn_store *handle, const struct tni_looked *seen, tn_store_each_fn *each,
                 void *context)
 {
-    char key[TN_STORE_KEY_BYTES + 1] = {0};
-    const struct tni_store_item *item = &held->kept.item;
-    const struct tn_domain *d = handle->domain;
-    bool is_promised = tni_kept_is_promised(d, handle->object, &held->kept);
-    uint32_t records;
-    const struct tni_records *r = tni_records_at(&d->segment, held->block, &records);
-    if ((item->maker != 0 && !is_promised) || tni_kept_is_expired(&held->kept) || r == NULL)
+    const struct tni_store_item *item = &seen->item;
+    bool is_promised = tni_item_is_promised(handle->domain, handle->object, item);
+    if (!is_promised && !tni_item_is_value(item))
         return 0;
-    tni_copy_unstable(key, held->kept.key, item->key_bytes);
-    tn_store_entry entry = {.key = key,
+    tn_store_entry entry = {.key = seen->key,
                             .version = item->version,
                             .bytes = item->bytes,
                             .left_ns = left_ns(item),
-                            .tensors = TNI_LOOK(r->tensor_count),
+                            .tensors = item->tensors,
                             .is_pinned =
-                                (atomic_load(&held->entry->flags) & TNI_STORE_PINNED) != 0,
+                                (atomic_load(&seen->entry->flags) & TNI_STORE_PINNED) != 0,
                             .is_promised = is_promised,
                             .maker_pid = is_promised ? item->maker_pid : 0};
     return each(&entry, context);
@@ -205,19 +203,12 @@ int tn_store_for_each(tn_store *handle, const char *prefix, tn_store_each_fn *ea
     if (status != 0)
         return status;
     const struct tni_table *t = &tni_store_of(handle)->table;
+    const struct tni_segment *s = &handle->domain->segment;
     for (uint32_t i = 0; i < t->capacity && status == 0; i++) {
-        struct tni_held held;
-        status = tni_table_hold(handle->domain, &t->entries[i], &held);
-        if (status == TN_ERR_NOT_FOUND) {
-            status = 0;
-            continue;
-        }
-        if (status != 0)
-            break;
-        if (held.kept.item.key_bytes >= prefix_bytes &&
-            memcmp(held.kept.key, prefix, prefix_bytes) == 0)
-            status = tell(handle, &held, each, context);
-        tni_ref_release(handle->domain, held.block);
+        struct tni_looked seen;
+        if (tni_table_look(s, &t->entries[i], &seen) && seen.item.key_bytes >= prefix_bytes &&
+            memcmp(seen.key, prefix, prefix_bytes) == 0)
+            status = tell(handle, &seen, each, context);
     }
     return status;
 }

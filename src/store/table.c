@@ -47,17 +47,16 @@ bool tni_kept_read(const struct tni_segment *s, tni_block block, struct tni_kept
     return true;
 }
 
-bool tni_kept_is_expired(const struct tni_kept *kept)
+bool tni_item_is_expired(const struct tni_store_item *item)
 {
-    return kept->item.expires_ns != 0 && tni_os_shared_ns() >= kept->item.expires_ns;
+    return item->expires_ns != 0 && tni_os_shared_ns() >= item->expires_ns;
 }
 
-bool tni_kept_is_promised(const struct tn_domain *d, const struct tni_object *object,
-                          const struct tni_kept *kept)
+bool tni_item_is_promised(const struct tn_domain *d, const struct tni_object *object,
+                          const struct tni_store_item *item)
 {
-    uint64_t maker = kept->item.maker;
-    return maker != 0 && tni_process_who_lives(&d->segment, maker) &&
-           tni_seat_set_has(&object->openers, tni_who_seat(maker));
+    return item->maker != 0 && tni_process_who_lives(&d->segment, item->maker) &&
+           tni_seat_set_has(&object->openers, tni_who_seat(item->maker));
 }
 
 /* ---- the ring block ---------------------------------------------------------------------- */

@@ -50,10 +50,15 @@ static inline bool tni_kept_is(const struct tni_kept *kept, const struct tni_key
 {
     return kept->item.key_bytes == key->bytes && memcmp(kept->key, key->text, key->bytes) == 0;
 }
-bool tni_kept_is_expired(const struct tni_kept *kept);
+bool tni_item_is_expired(const struct tni_store_item *item);
 /** Whether a process makes the value now: it lives, and has the store open. */
-bool tni_kept_is_promised(const struct tn_domain *domain, const struct tni_object *object,
-                          const struct tni_kept *kept);
+bool tni_item_is_promised(const struct tn_domain *domain, const struct tni_object *object,
+                          const struct tni_store_item *item);
+/** Whether it is a value, whose lifetime is not over. */
+static inline bool tni_item_is_value(const struct tni_store_item *item)
+{
+    return item->maker == 0 && !tni_item_is_expired(item);
+}
 
 uint64_t tni_table_bytes(uint32_t capacity);
 /** @return false: the object names no block for a store of its capacity */
@@ -70,21 +75,20 @@ static inline bool tni_block_is_message(const struct tni_segment *s, tni_block b
 
 /* ---- reading: find.c --------------------------------------------------------------------- */
 
-/* A value that this process holds: the caller has a local reference to its block. */
-struct tni_held {
+/* What an entry had when a process looked at it without the claim. */
+struct tni_looked {
     struct tni_store_entry *entry;
-    tni_block block;
-    struct tni_kept kept;
+    uint64_t word;
+    struct tni_store_item item;
+    uint32_t skipped_bytes; /* before the bytes of the value */
+    char key[TN_STORE_KEY_BYTES + 1];
 };
-/**
- * Find the entry of a key and hold its block, without the claim.
- * @return 0, TN_ERR_NOT_FOUND, TN_ERR_FULL
- */
+/** Find the entry of a key, without the claim. @return 0, TN_ERR_NOT_FOUND */
 int tni_table_find(struct tni_store_handle *store, const struct tni_key *key,
-                   struct tni_held *ret_held);
-/** Hold what an entry has. @return 0, TN_ERR_NOT_FOUND: nothing; TN_ERR_FULL */
-int tni_table_hold(struct tn_domain *domain, struct tni_store_entry *entry,
-                   struct tni_held *ret_held);
+                   struct tni_looked *ret_seen);
+/** Look at an entry. @return whether it has an item */
+bool tni_table_look(const struct tni_segment *segment, struct tni_store_entry *entry,
+                    struct tni_looked *ret_seen);
 
 /* ---- changing: change.c. pre of all but begin: the caller has the claim ------------------ */
 

@@ -277,7 +277,9 @@ TN_TEST(what_is_held_or_pinned_is_not_evicted)
 {
     tn_message held;
     begin(TN_OPTIONS(tn_store_options, .capacity = 3, .flags = TN_STORE_EVICT));
-    put("held", 1);
+    tn_tensor *t = make_tensor(64, 1);
+    put_tensor("held", t, NULL);
+    tn_tensor_unref(t);
     TN_CHECK_OK(try_put("pinned", 2, TN_OPTIONS(tn_store_put_options, .flags = TN_PUT_PINNED)));
     put("free", 3);
     TN_CHECK_OK(tn_store_get(store, "held", &held, NULL));
