@@ -213,7 +213,13 @@ static int take_claim(struct tn_domain *d, struct tni_object *object, uint64_t d
 {
     struct tni_wait wait = {.deadline_ns = TNI_MAX(deadline_ns, tni_os_now_ns() + CLAIM_NS),
                             .is_through = true};
-    while (!claim(d, object)) {
+    for (uint32_t tries = 0; !claim(d, object); tries++) {
+        uint64_t owner = atomic_load(&object->value2);
+        /* A thread of this process changes this store or another one: for microseconds. */
+        if ((owner == 0 || owner == d->who) && tni_os_now_ns() < wait.deadline_ns) {
+            tni_os_back_off(tries);
+            continue;
+        }
         uint32_t seen = tni_wait_arm(&object->room);
         if (claim(d, object))
             break;
@@ -349,8 +355,11 @@ void tni_change_drop(struct tni_change *c, struct tni_store_entry *entry,
     char key[TN_STORE_KEY_BYTES];
     uint32_t key_bytes = kept->item.key_bytes;
     memcpy(key, kept->key, key_bytes); /* it is in the block that goes */
+    bool is_value = kept->item.maker == 0;
     remove_entry(c, entry);
-    tni_change_note(c, key, key_bytes);
+    if (is_value)
+        tni_change_note(c, key, key_bytes);
+    c->has_changed = true;
 }
 
 uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *except)

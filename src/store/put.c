@@ -47,7 +47,8 @@ int tni_item_make(struct tn_domain *d, const struct tni_key *key, const tn_messa
         head.item.maker_pid = tni_os_pid();
     }
     if (wish->lifetime_ns != 0)
-        head.item.expires_ns = tni_os_shared_ns() + wish->lifetime_ns;
+        head.item.expires_ns =
+            tni_os_shared_ns() + TNI_MIN(wish->lifetime_ns, (uint64_t)INT64_MAX);
     memcpy(head.key, key->text, key->bytes);
     struct tni_message_head before = {&head,
                                       sizeof head.item + (size_t)tni_align_up(key->bytes, 8)};
@@ -122,13 +123,14 @@ int tni_item_place(const struct tni_store_handle *store, struct tni_change *c,
     bool is_new = entry == NULL;
     if (is_new && (entry = tni_change_add(c, key)) == NULL)
         return fail_full(store, c);
-    made->item->version = tni_change_version(c);
+    bool is_value = made->item->maker == 0;
+    made->item->version = is_value ? tni_change_version(c) : 0;
     atomic_store(&entry->flags, made->flags);
     tni_store_touch(store, entry);
     status = tni_change_swap(c, entry, made->block);
-    if (status == 0)
+    if (status == 0 && is_value)
         tni_change_note(c, key->text, key->bytes);
-    else if (is_new)
+    else if (status != 0 && is_new)
         tni_change_undo_add(c, entry);
     return status;
 }

@@ -106,7 +106,12 @@ void tni_store_count(struct tni_store_handle *store, bool is_hit)
     enum { AT_ONCE = 16 };
     struct tni_store *head = store->table.head;
     _Atomic uint32_t *here = is_hit ? &store->hits : &store->misses;
-    if (atomic_fetch_add_explicit(here, 1, memory_order_relaxed) + 1 >= AT_ONCE)
+    uint32_t count = atomic_load_explicit(here, memory_order_relaxed) + 1;
+    if (TNI_IS_SOLO())
+        atomic_store_explicit(here, count, memory_order_relaxed);
+    else
+        count = atomic_fetch_add_explicit(here, 1, memory_order_relaxed) + 1;
+    if (count >= AT_ONCE)
         add_up(here, is_hit ? &head->hits : &head->misses);
 }
 
@@ -114,9 +119,8 @@ int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
                   tn_message *ret_value, struct tni_looked *ret_seen)
 {
     struct tn_domain *d = store->handle.domain;
-    int status;
-    do {
-        status = tni_table_find(store, key, ret_seen);
+    for (;;) {
+        int status = tni_table_find(store, key, ret_seen);
         if (status != 0)
             return status;
         if (!tni_item_is_value(&ret_seen->item))
@@ -124,10 +128,11 @@ int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
         const struct tni_still still = {&ret_seen->entry->word, ret_seen->word};
         status = tni_message_get(d, tni_entry_block(ret_seen->word), ret_seen->skipped_bytes,
                                  &still, ret_value);
-    } while (status == TN_ERR_TIMED_OUT); /* the entry changed */
-    if (status == 0)
-        tni_store_touch(store, ret_seen->entry);
-    return status;
+        if (status == 0)
+            tni_store_touch(store, ret_seen->entry);
+        if (status != TN_ERR_TIMED_OUT || tni_is_still(&still))
+            return status;
+    }
 }
 
 int tn_store_get(tn_store *handle, const char *text, tn_message *ret_value,
