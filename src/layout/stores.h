@@ -35,7 +35,10 @@ struct tni_store {
     _Atomic uint32_t count;      /* entries that have a block */
     _Atomic uint64_t bytes;      /* of these */
     _Atomic uint64_t expires_ns; /* no value expires before this time; 0: none does */
-    _Atomic uint64_t puts, deletes, evictions, expirations;
+    _Atomic uint64_t puts;
+    _Atomic uint64_t deletes;
+    _Atomic uint64_t evictions;
+    _Atomic uint64_t expirations;
     _Alignas(64) _Atomic uint64_t clock; /* of uses: the last `used` of an entry */
     _Alignas(64) _Atomic uint64_t hits;
     _Atomic uint64_t misses;
@@ -55,6 +58,12 @@ struct tni_store_entry {
     _Atomic uint32_t next;  /* number + 1 of the next entry of the chain; 0: none */
     _Atomic uint32_t flags; /* TNI_STORE_PINNED */
 };
+static inline uint32_t tni_store_turn(uint64_t word) { return (uint32_t)(word >> 32); }
+static inline uint32_t tni_store_block(uint64_t word) { return (uint32_t)word; }
+static inline uint64_t tni_store_word(uint32_t turn, uint32_t block)
+{
+    return (uint64_t)turn << 32 | block;
+}
 
 /*
  * The head of an entry's message block, before the key, which is padded to a multiple of 8, and

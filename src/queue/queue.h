@@ -91,4 +91,8 @@ void tni_queue_figures(const struct tni_segment *segment, uint32_t object,
 /** Slots whose owner's seat is free or does not exist. Only damage makes one. */
 uint32_t tni_queue_count_orphaned(const struct tni_segment *segment, uint32_t object);
 
+/* ---- for the list of kinds --------------------------------------------------------------- */
+
+extern const struct tni_kind tni_queue_kind;
+
 #endif

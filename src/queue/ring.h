@@ -234,7 +234,6 @@ bool tni_ring_is_ready(struct tni_queue *queue);
 /** Whether a push would find a slot now. */
 bool tni_ring_has_room(struct tni_queue *queue);
 
-extern const struct tni_kind tni_queue_kind;
 /* Functions of tni_queue_kind; see struct tni_kind. */
 void tni_ring_reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_ring_end(struct tn_domain *domain, struct tni_object *object);

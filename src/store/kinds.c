@@ -4,7 +4,6 @@
  *
  * Callers: each process that joins a domain. Death: the table is constant.
  */
-#include "queue/ring.h"
 #include "store/table.h"
 
 _Static_assert((int)TN_OBJECT_QUEUE == (int)TNI_OBJECT_QUEUE &&

@@ -29,19 +29,6 @@ enum { MAX_CAPACITY = 1 << 20, DEFAULT_CAPACITY = 4096 };
 
 /* ---- making, opening --------------------------------------------------------------------- */
 
-int tni_store_bind(struct tn_object *handle)
-{
-    struct tni_store_handle *store = tni_store_of(handle);
-    const struct tni_object *object = handle->object;
-    if (!tni_table_get(&handle->domain->segment, object, &store->table))
-        return tni_fail(TN_ERR_CORRUPT,
-                        "the store " TNI_TITLE_FORMAT " of %u keys names no block for them",
-                        TNI_TITLE(object->name), TNI_LOOK(object->capacity));
-    store->budget_bytes = atomic_load(&object->value);
-    store->evicts = (TNI_LOOK(object->flags) & TN_STORE_EVICT) != 0;
-    return 0;
-}
-
 static int read_options(const tn_store_options *options, struct tni_object_spec *spec)
 {
     tn_store_options o = {0};

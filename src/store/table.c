@@ -95,3 +95,16 @@ bool tni_table_get(const struct tni_segment *s, const struct tni_object *object,
         .capacity = capacity};
     return true;
 }
+
+int tni_store_bind(struct tn_object *handle)
+{
+    struct tni_store_handle *store = tni_store_of(handle);
+    const struct tni_object *object = handle->object;
+    if (!tni_table_get(&handle->domain->segment, object, &store->table))
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the store " TNI_TITLE_FORMAT " of %u keys names no block for them",
+                        TNI_TITLE(object->name), TNI_LOOK(object->capacity));
+    store->budget_bytes = atomic_load(&object->value);
+    store->evicts = (TNI_LOOK(object->flags) & TN_STORE_EVICT) != 0;
+    return 0;
+}

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "layout/stores.h"
 #include "store/store.h"
 
 /* Where the parts of a store's ring block lie, checked. */
@@ -65,7 +64,10 @@ uint64_t tni_table_bytes(uint32_t capacity);
 bool tni_table_get(const struct tni_segment *segment, const struct tni_object *object,
                    struct tni_table *ret_table);
 
-static inline tni_block tni_entry_block(uint64_t word) { return (tni_block){(uint32_t)word}; }
+static inline tni_block tni_entry_block(uint64_t word)
+{
+    return (tni_block){tni_store_block(word)};
+}
 /** Whether a number from shared memory is that of a message block. */
 static inline bool tni_block_is_message(const struct tni_segment *s, tni_block block)
 {
@@ -134,7 +136,7 @@ static inline uint64_t tni_change_version(const struct tni_change *change)
     return atomic_load(&change->table.head->version) + 1;
 }
 /**
- * Remove the values whose lifetime is over.
+ * Remove the values whose lifetime is over, and promises of which no process makes the value.
  * @param except  is not removed; may be NULL
  * @return how many
  */

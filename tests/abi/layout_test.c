@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: every byte that two processes read is where layout version 6 has it.
+ * Tests: every byte that two processes read is where this layout version has it.
  *
  * When one of these fails, the shared layout has changed: processes of the old and the new
  * library would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the
@@ -320,6 +320,57 @@ TN_TEST(slot_stays_where_it_is)
     PIN(slot, data, 24);
 }
 
+TN_TEST(store_change_stays_where_it_is)
+{
+    PIN_SIZE(store_change, 32, 8);
+    PIN(store_change, version, 0);
+    PIN(store_change, key, 8);
+}
+
+TN_TEST(store_stays_where_it_is)
+{
+    PIN_SIZE(store, 8704, 64);
+    PIN(store, version, 0);
+    PIN(store, epoch, 8);
+    PIN(store, is_settled, 12);
+    PIN(store, free, 16);
+    PIN(store, count, 20);
+    PIN(store, bytes, 24);
+    PIN(store, expires_ns, 32);
+    PIN(store, puts, 40);
+    PIN(store, deletes, 48);
+    PIN(store, evictions, 56);
+    PIN(store, expirations, 64);
+    PIN(store, clock, 128);
+    PIN(store, hits, 192);
+    PIN(store, misses, 200);
+    PIN(store, victims_used, 256);
+    PIN(store, victim_count, 264);
+    PIN(store, victims, 268);
+    PIN(store, changes, 512);
+}
+
+TN_TEST(store_entry_stays_where_it_is)
+{
+    PIN_SIZE(store_entry, 32, 8);
+    PIN(store_entry, word, 0);
+    PIN(store_entry, hash, 8);
+    PIN(store_entry, used, 16);
+    PIN(store_entry, next, 24);
+    PIN(store_entry, flags, 28);
+}
+
+TN_TEST(store_item_stays_where_it_is)
+{
+    PIN_SIZE(store_item, 40, 8);
+    PIN(store_item, version, 0);
+    PIN(store_item, expires_ns, 8);
+    PIN(store_item, bytes, 16);
+    PIN(store_item, maker, 24);
+    PIN(store_item, key_bytes, 32);
+    PIN(store_item, maker_pid, 36);
+}
+
 TN_TEST(a_lease_has_these_fields)
 {
     PIN_SIZE(lease, 32, 8);
@@ -372,6 +423,10 @@ TN_TEST(the_words_of_the_layout_stay_as_they_are)
     assert_int_equal(TNI_MESSAGE_CLASSES, 5);
     assert_int_equal(TNI_BACKING_CLASS, 6);
     assert_int_equal(TNI_SMALL_CLASS, 7);
+    assert_int_equal(TNI_STORE_CHANGES, 256);
+    assert_int_equal(TNI_STORE_CHANGE_BYTES, 23);
+    assert_int_equal(TNI_STORE_VICTIMS, 60);
+    assert_int_equal(TNI_STORE_PINNED, 1);
     const int seat[] = {TNI_SEAT_FREE, TNI_SEAT_JOINING, TNI_SEAT_ALIVE, TNI_SEAT_LEAVING,
                         TNI_SEAT_REAPING};
     const int slot[] = {TNI_SLOT_EMPTY, TNI_SLOT_CLAIMED, TNI_SLOT_FULL,

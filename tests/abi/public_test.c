@@ -139,7 +139,7 @@ TN_TEST(tn_holder_stays_as_it_is)
 
 TN_TEST(tn_block_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_block_entry), 232);
+    assert_int_equal(sizeof(tn_block_entry), 248);
     PIN(tn_block_entry, block, 0);
     PIN(tn_block_entry, bytes, 8);
     PIN(tn_block_entry, block_bytes, 16);
@@ -161,6 +161,8 @@ TN_TEST(tn_block_entry_stays_as_it_is)
     PIN(tn_block_entry, holder_count, 172);
     PIN(tn_block_entry, holders, 176);
     PIN(tn_block_entry, device, 184);
+    PIN(tn_block_entry, store, 232);
+    PIN(tn_block_entry, key, 240);
 }
 
 TN_TEST(tn_scheduler_entry_stays_as_it_is)
@@ -176,7 +178,7 @@ TN_TEST(tn_scheduler_entry_stays_as_it_is)
 
 TN_TEST(tn_object_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_object_entry), 128);
+    assert_int_equal(sizeof(tn_object_entry), 168);
     PIN(tn_object_entry, id, 0);
     PIN(tn_object_entry, kind, 8);
     PIN(tn_object_entry, name, 16);
@@ -194,6 +196,11 @@ TN_TEST(tn_object_entry_stays_as_it_is)
     PIN(tn_object_entry, owner_count, 112);
     PIN(tn_object_entry, redeliveries, 116);
     PIN(tn_object_entry, owners, 120);
+    PIN(tn_object_entry, bytes, 128);
+    PIN(tn_object_entry, budget_bytes, 136);
+    PIN(tn_object_entry, hits, 144);
+    PIN(tn_object_entry, misses, 152);
+    PIN(tn_object_entry, evictions, 160);
 }
 
 TN_TEST(tn_pool_job_stays_as_it_is)
@@ -268,6 +275,58 @@ TN_TEST(tn_message_stays_as_it_is)
     PIN(tn_message, reserved, 36);
     PIN(tn_message, lease, 40);
     PIN(tn_message, internal, 48);
+}
+
+TN_TEST(tn_store_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_store_options), 24);
+    PIN(tn_store_options, struct_size, 0);
+    PIN(tn_store_options, capacity, 8);
+    PIN(tn_store_options, flags, 12);
+    PIN(tn_store_options, budget_bytes, 16);
+}
+
+TN_TEST(tn_store_put_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_store_put_options), 40);
+    PIN(tn_store_put_options, struct_size, 0);
+    PIN(tn_store_put_options, flags, 8);
+    PIN(tn_store_put_options, reserved, 12);
+    PIN(tn_store_put_options, if_version, 16);
+    PIN(tn_store_put_options, lifetime_ns, 24);
+    PIN(tn_store_put_options, deadline, 32);
+}
+
+TN_TEST(tn_store_entry_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_store_entry), 48);
+    PIN(tn_store_entry, key, 0);
+    PIN(tn_store_entry, version, 8);
+    PIN(tn_store_entry, bytes, 16);
+    PIN(tn_store_entry, left_ns, 24);
+    PIN(tn_store_entry, tensors, 32);
+    PIN(tn_store_entry, is_pinned, 36);
+    PIN(tn_store_entry, is_promised, 37);
+    PIN(tn_store_entry, maker_pid, 40);
+}
+
+TN_TEST(tn_store_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_store_info), 96);
+    PIN(tn_store_info, struct_size, 0);
+    PIN(tn_store_info, capacity, 8);
+    PIN(tn_store_info, flags, 12);
+    PIN(tn_store_info, budget_bytes, 16);
+    PIN(tn_store_info, count, 24);
+    PIN(tn_store_info, reserved, 28);
+    PIN(tn_store_info, bytes, 32);
+    PIN(tn_store_info, version, 40);
+    PIN(tn_store_info, hits, 48);
+    PIN(tn_store_info, misses, 56);
+    PIN(tn_store_info, puts, 64);
+    PIN(tn_store_info, deletes, 72);
+    PIN(tn_store_info, evictions, 80);
+    PIN(tn_store_info, expirations, 88);
 }
 
 TN_TEST(tn_tensor_options_stays_as_it_is)

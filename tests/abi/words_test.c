@@ -79,6 +79,9 @@ MAKE(make_slot, tni_slot_word(U(0), U(1), U(2), U(3)))
 GET(position_round, tni_position_round(w))
 GET(position_index, tni_position_index(w))
 MAKE(make_position, tni_position(U(0), U(1)))
+GET(store_turn, tni_store_turn(w))
+GET(store_block, tni_store_block(w))
+MAKE(make_store, tni_store_word(U(0), U(1)))
 GET(content_bytes, tni_content_bytes(w))
 GET(content_block, tni_content_block(w))
 MAKE(make_content, tni_content_make(U(0), U(1)))
@@ -148,6 +151,7 @@ static const struct word {
      make_slot,
      {0}},
     {"{round:32, index:32}", {position_round, position_index}, make_position, {0}},
+    {"{turn:32, block:32}", {store_turn, store_block}, make_store, {0}},
     {"{bytes_count:32, block:32}", {content_bytes, content_block}, make_content, {0}},
     {"{producer:16, attempt:16, is_tensor:8, form:8, view_bytes:16}",
      {form_producer, form_attempt, NULL, form_form, form_view_bytes},

@@ -34,6 +34,7 @@ static tn_semaphore *semaphore;
 static tn_lock *lock, *held;
 static tn_condition *condition;
 static tn_barrier *barrier;
+static tn_store *store;
 static tn_tensor *tensor, *other, *named, *by_descriptor, *own;
 static const char *named_path;
 static tn_arena *arena;
@@ -99,6 +100,7 @@ static int each_scheduler(const tn_scheduler_entry *it, void *of)
 {
     return (void)it, (void)of, 0;
 }
+static int each_key(const tn_store_entry *it, void *of) { return (void)it, (void)of, 0; }
 static int each_sentence(const char *text, bool is_repaired, void *of)
 {
     return (void)text, (void)is_repaired, (void)of, 0;
@@ -287,6 +289,21 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_lock_release, TN_ERR_FORKED, tn_lock_release(held))                                   \
     X(tn_condition_wait, TN_ERR_FORKED, tn_condition_wait(condition, held, TN_NOW))            \
     X(tn_barrier_wait, TN_ERR_FORKED, tn_barrier_wait(barrier, TN_NOW))                        \
+    X(tn_store_open, TN_ERR_FORKED,                                                            \
+      tn_store_open(d, NULL, NULL, 0, OUT(tn_store *)) == TN_ERR_FORKED                        \
+          ? tn_store_open(d, "store", NULL, TN_OPEN_EXISTING, OUT(tn_store *))                 \
+          : ANY)                                                                               \
+    X(tn_store_put, TN_ERR_FORKED, tn_store_put(store, "k", &message, NULL, NULL))             \
+    X(tn_store_get, TN_ERR_FORKED, tn_store_get(store, "k", OUT(tn_message), NULL))            \
+    X(tn_store_get_or_make, TN_ERR_FORKED,                                                     \
+      tn_store_get_or_make(store, "k", TN_NOW, OUT(tn_message)))                               \
+    X(tn_store_give_up, TN_ERR_FORKED, tn_store_give_up(store, "promised"))                    \
+    X(tn_store_delete, TN_ERR_FORKED, tn_store_delete(store, "k", 0))                          \
+    X(tn_store_set_pinned, TN_ERR_FORKED, tn_store_set_pinned(store, "k", true))               \
+    X(tn_store_for_each, TN_ERR_FORKED, tn_store_for_each(store, "", each_key, NULL))          \
+    X(tn_store_wait, TN_ERR_FORKED, tn_store_wait(store, "", 0, TN_NOW, OUT(uint64_t)))        \
+    X(tn_store_get_info, TN_ERR_FORKED,                                                        \
+      tn_store_get_info(store, &(tn_store_info){.struct_size = sizeof(tn_store_info)}))        \
     X(tn_dtype_name, ANY, tn_dtype_name(TN_UINT8, (char *)out, sizeof out))                    \
     X(tn_dtype_parse, ANY, tn_dtype_parse("uint8", OUT(tn_dtype)))                             \
     X(tn_dtype_size, 0, tn_dtype_size(TN_UINT8, OUT(size_t)))                                  \
@@ -445,6 +462,9 @@ static void make_objects(void)
     TN_CHECK_OK(tn_lock_acquire(held, TN_NOW));
     TN_CHECK_OK(tn_condition_open(d, "condition", TN_OPEN_NEW, &condition));
     TN_CHECK_OK(tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &barrier));
+    TN_CHECK_OK(tn_store_open(d, "store", NULL, TN_OPEN_NEW, &store));
+    TN_CHECK_OK(tn_store_put(store, "k", &message, NULL, NULL));
+    TN_CHECK(tn_store_get_or_make(store, "promised", TN_NOW, OUT(tn_message)) == TN_STORE_MAKE);
 }
 
 /* The parent has both roles at each queue, and each queue has a message. */
@@ -506,6 +526,7 @@ static void end_all(void)
     tn_object_close(held);
     tn_object_close(condition);
     tn_object_close(barrier);
+    tn_object_close(store);
     TNT_AUDIT(d);
     tn_domain_close(d);
 }

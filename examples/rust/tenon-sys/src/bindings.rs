@@ -876,6 +876,7 @@ pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_21 = 3;
 pub const TN_OBJECT_LOCK: _bindgen_ty_21 = 4;
 pub const TN_OBJECT_CONDITION: _bindgen_ty_21 = 5;
 pub const TN_OBJECT_BARRIER: _bindgen_ty_21 = 6;
+pub const TN_OBJECT_STORE: _bindgen_ty_21 = 7;
 pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_object_id(object: *const tn_object) -> u64;
@@ -1822,6 +1823,8 @@ pub struct tn_block_entry {
     pub holder_count: u32,
     pub holders: *const tn_holder,
     pub device: [::std::os::raw::c_char; 48usize],
+    pub store: *const ::std::os::raw::c_char,
+    pub key: *const ::std::os::raw::c_char,
 }
 impl Default for tn_block_entry {
     fn default() -> Self {
@@ -1865,6 +1868,11 @@ pub struct tn_object_entry {
     pub owner_count: u32,
     pub redeliveries: u32,
     pub owners: *const tn_holder,
+    pub bytes: u64,
+    pub budget_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub evictions: u64,
 }
 impl Default for tn_object_entry {
     fn default() -> Self {
@@ -2172,6 +2180,156 @@ extern "C" {
         ret_tensor: *mut *mut tn_tensor,
     ) -> ::std::os::raw::c_int;
 }
+pub type tn_store = tn_object;
+pub const TN_STORE_KEY_BYTES: _bindgen_ty_39 = 512;
+pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
+pub const TN_STORE_EVICT: _bindgen_ty_40 = 1;
+pub type _bindgen_ty_40 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_store_options {
+    pub struct_size: size_t,
+    pub capacity: u32,
+    pub flags: u32,
+    pub budget_bytes: u64,
+}
+extern "C" {
+    pub fn tn_store_open(
+        domain: *mut tn_domain,
+        name: *const ::std::os::raw::c_char,
+        options: *const tn_store_options,
+        flags: u32,
+        ret_store: *mut *mut tn_store,
+    ) -> ::std::os::raw::c_int;
+}
+pub const TN_PUT_IF_ABSENT: _bindgen_ty_41 = 1;
+pub const TN_PUT_PINNED: _bindgen_ty_41 = 2;
+pub type _bindgen_ty_41 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_store_put_options {
+    pub struct_size: size_t,
+    pub flags: u32,
+    pub reserved: u32,
+    pub if_version: u64,
+    pub lifetime_ns: u64,
+    pub deadline: tn_deadline,
+}
+extern "C" {
+    pub fn tn_store_put(
+        store: *mut tn_store,
+        key: *const ::std::os::raw::c_char,
+        value: *const tn_message,
+        options: *const tn_store_put_options,
+        ret_version: *mut u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_store_get(
+        store: *mut tn_store,
+        key: *const ::std::os::raw::c_char,
+        ret_value: *mut tn_message,
+        ret_version: *mut u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_store_get_or_make(
+        store: *mut tn_store,
+        key: *const ::std::os::raw::c_char,
+        deadline: tn_deadline,
+        ret_value: *mut tn_message,
+    ) -> ::std::os::raw::c_int;
+}
+pub const TN_STORE_MAKE: _bindgen_ty_42 = 1;
+pub type _bindgen_ty_42 = ::std::os::raw::c_uint;
+extern "C" {
+    pub fn tn_store_give_up(
+        store: *mut tn_store,
+        key: *const ::std::os::raw::c_char,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_store_delete(
+        store: *mut tn_store,
+        key: *const ::std::os::raw::c_char,
+        if_version: u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_store_set_pinned(
+        store: *mut tn_store,
+        key: *const ::std::os::raw::c_char,
+        pinned: bool,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_store_entry {
+    pub key: *const ::std::os::raw::c_char,
+    pub version: u64,
+    pub bytes: u64,
+    pub left_ns: u64,
+    pub tensors: u32,
+    pub is_pinned: bool,
+    pub is_promised: bool,
+    pub maker_pid: i32,
+}
+impl Default for tn_store_entry {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type tn_store_each_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        entry: *const tn_store_entry,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int,
+>;
+extern "C" {
+    pub fn tn_store_for_each(
+        store: *mut tn_store,
+        prefix: *const ::std::os::raw::c_char,
+        each: tn_store_each_fn,
+        context: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_store_wait(
+        store: *mut tn_store,
+        prefix: *const ::std::os::raw::c_char,
+        since: u64,
+        deadline: tn_deadline,
+        ret_version: *mut u64,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_store_info {
+    pub struct_size: size_t,
+    pub capacity: u32,
+    pub flags: u32,
+    pub budget_bytes: u64,
+    pub count: u32,
+    pub reserved: u32,
+    pub bytes: u64,
+    pub version: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub puts: u64,
+    pub deletes: u64,
+    pub evictions: u64,
+    pub expirations: u64,
+}
+extern "C" {
+    pub fn tn_store_get_info(
+        store: *const tn_store,
+        ret_info: *mut tn_store_info,
+    ) -> ::std::os::raw::c_int;
+}
 pub type tn_event = tn_object;
 pub type tn_semaphore = tn_object;
 pub type tn_lock = tn_object;
@@ -2218,8 +2376,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_39 = 1;
-pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_43 = 1;
+pub type _bindgen_ty_43 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,
