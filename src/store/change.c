@@ -106,7 +106,7 @@ static void count_block(const struct tni_change *c, tni_block block, bool is_new
 
 static uint64_t next_word(uint64_t word, tni_block block)
 {
-    return ((word >> 32) + 1) << 32 | block.id;
+    return tni_store_word(tni_store_turn(word) + 1, block.id);
 }
 
 /* Let the entry name no block, and drop the reference that it had. */
@@ -365,7 +365,7 @@ void tni_change_drop(struct tni_change *c, struct tni_store_entry *entry,
 uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *except)
 {
     const struct tni_table *t = &c->table;
-    uint32_t removed = 0;
+    uint32_t removed = 0, expired = 0;
     atomic_store(&t->head->expires_ns, 0);
     for (uint32_t i = 0; i < t->capacity; i++) {
         struct tni_store_entry *entry = &t->entries[i];
@@ -374,13 +374,18 @@ uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *e
         if (!tni_block_is_message(&c->domain->segment, block) ||
             !tni_kept_read(&c->domain->segment, block, &kept))
             continue;
-        if (entry != except && tni_item_is_expired(&kept.item)) {
+        bool is_expired = tni_item_is_expired(&kept.item);
+        bool is_over =
+            is_expired || (kept.item.maker != 0 &&
+                           !tni_item_is_promised(c->domain, c->object, &kept.item));
+        if (entry != except && is_over) {
             tni_change_drop(c, entry, &kept);
             removed++;
+            expired += is_expired;
         } else {
             note_expiry(t->head, kept.item.expires_ns);
         }
     }
-    atomic_fetch_add(&t->head->expirations, removed);
+    atomic_fetch_add(&t->head->expirations, expired);
     return removed;
 }

@@ -89,6 +89,12 @@ static int fail_budget(const struct tni_store_handle *store, uint64_t bytes)
                                   : "the store evicts nothing");
 }
 
+static bool is_due(const struct tni_store *head)
+{
+    uint64_t expires_ns = atomic_load(&head->expires_ns);
+    return expires_ns != 0 && tni_os_shared_ns() >= expires_ns;
+}
+
 /* Evict until the new item fits. @param entry  that gets it; NULL: a free one */
 static int make_room(const struct tni_store_handle *store, struct tni_change *c,
                      const struct tni_store_entry *entry, const struct tni_new_item *made)
@@ -99,8 +105,7 @@ static int make_room(const struct tni_store_handle *store, struct tni_change *c,
     if (entry != NULL &&
         tni_kept_read(&c->domain->segment, tni_entry_block(atomic_load(&entry->word)), &kept))
         old_bytes = kept.item.bytes;
-    if (atomic_load(&head->expires_ns) != 0 &&
-        tni_os_shared_ns() >= atomic_load(&head->expires_ns))
+    if (is_due(head) || (entry == NULL && atomic_load(&head->free) == 0 && !store->evicts))
         tni_change_expire(c, entry);
     if (budget != 0 && bytes > budget)
         return fail_budget(store, bytes);

@@ -25,6 +25,7 @@ struct crash_world {
     tn_lock *lock;
     tn_condition *condition;
     tn_barrier *barrier;   /* of two */
+    tn_store *store;       /* that prepare() opened; the runner closes it */
     tn_queue *extra;       /* a second queue that prepare() opened; the runner closes it */
     tn_tensor *tensor[4];  /* tensors that prepare() made and the survivor holds; may be NULL */
     tn_message leased[16]; /* messages that prepare() leased to the survivor, which acknowledges
@@ -49,7 +50,8 @@ struct crash_op {
                           be left */
     bool is_costly;    /* a run takes ten times as long as one of another operation */
     bool leaves_files; /* files may be left, which end with the domain */
-    bool is_on_device; /* it uses the fake driver, in a universe that ends with the world */
+    bool leaves_promises; /* a store may have a promise of the dead process */
+    bool is_on_device;    /* it uses the fake driver, in a universe that ends with the world */
     uint32_t least, most; /* messages in the queue after a death; both 0: any number */
     void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
     void (*run)(struct crash_world *w);     /* in the child */
@@ -61,7 +63,7 @@ struct crash_op {
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
     crash_object_ops[], crash_sync_ops[], crash_member_ops[], crash_backing_ops[],
-    crash_spawn_ops[], crash_wake_ops[], crash_device_ops[];
+    crash_spawn_ops[], crash_store_ops[], crash_wake_ops[], crash_device_ops[];
 /* All operations. The last entry is NULL. */
 const struct crash_op *crash_nth(unsigned n);
 
