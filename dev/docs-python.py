@@ -27,6 +27,7 @@ GROUPS = {
     "Where tensors live": ["domain", "Domain", "devices", "Device"],
     "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "from_cuda_array", "Tensor"],
     "Meeting by name": ["Queue", "Message", "Lock", "Event", "Semaphore"],
+    "One copy for all processes": ["Store", "StoreEntry", "StoreInfo"],
     "Who holds what": ["inspect", "Report"],
     "Scheduling": ["resources", "resource_id", "secede", "set_options", "Executor", "trace"],
     "Errors": [],

@@ -29,6 +29,12 @@ typedef struct {
 /** Make a message of a value. The deadline limits how long it waits for memory. -1: raised. */
 int tnp_encode(PyObject *domain, PyObject *value, tn_deadline deadline, tnp_encoded *ret);
 void tnp_encoded_fini(tnp_encoded *encoded);
+enum { TNP_FEW_TENSORS = 16 };
+/**
+ * The handles of a list of tnp_tensor, or of NULL for none. They are in `few`, or the caller
+ * frees them with PyMem_Free(). NULL: raised.
+ */
+tn_tensor **tnp_handles_of(PyObject *tensors, tn_tensor *few[TNP_FEW_TENSORS]);
 /**
  * Push a message, and wait for room without the GIL. `tensors` is a list of tnp_tensor, or NULL
  * for none. pre: the queue is open. @return 0, or a status for tnp_raise()

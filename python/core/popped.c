@@ -165,8 +165,7 @@ static void end_lease(PyObject *self, tn_message *message,
     PyErr_Restore(type, error, traceback);
 }
 
-/* Move the tensors of a popped message into a list. */
-static PyObject *take_tensors(tn_message *message, PyObject *domain)
+PyObject *tnp_take_tensors(tn_message *message, PyObject *domain)
 {
     PyObject *list = PyList_New(message->tensor_count);
     for (uint32_t i = 0; list != NULL && i < message->tensor_count; i++) {
@@ -203,7 +202,7 @@ PyObject *tnp_queue_pop_message(PyObject *self, PyObject *const *args, Py_ssize_
     if (m->data != NULL)
         return (PyObject *)m;
     m->data = tnp_bytes(NULL, m->message.bytes, m->message.size_bytes);
-    m->tensors = take_tensors(&m->message, ((tnp_object *)self)->domain);
+    m->tensors = tnp_take_tensors(&m->message, ((tnp_object *)self)->domain);
     if (m->data == NULL || m->tensors == NULL) {
         end_lease(self, &m->message, tn_message_return);
         Py_CLEAR(m);
@@ -278,7 +277,7 @@ static PyObject *get(PyObject *self, tn_deadline deadline, bool keeps)
     PyObject *value = NULL, *tensors = NULL;
     if (message.tensor_count == 0)
         value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, NULL);
-    else if ((tensors = take_tensors(&message, ((tnp_object *)self)->domain)) != NULL)
+    else if ((tensors = tnp_take_tensors(&message, ((tnp_object *)self)->domain)) != NULL)
         value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
     if (value == NULL) {
         end_failed(self, &message, tensors, keeps);

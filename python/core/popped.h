@@ -21,6 +21,9 @@ PyObject *tnp_queue_get(PyObject *queue, PyObject *const *args, Py_ssize_t nargs
                         PyObject *names);
 PyObject *tnp_queue_get_or_keep(PyObject *queue, PyObject *const *args, Py_ssize_t nargs,
                                 PyObject *names);
+/** Move the tensors of a message into a list. NULL: raised; tn_message_fini() frees the rest.
+ */
+PyObject *tnp_take_tensors(tn_message *message, PyObject *domain);
 /** How many messages get_or_keep() has kept in this object. */
 Py_ssize_t tnp_queue_kept_count(PyObject *queue);
 

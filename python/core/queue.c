@@ -125,20 +125,28 @@ static int push(PyObject *self, tn_queue *queue, const tn_message *message,
     return status;
 }
 
+tn_tensor **tnp_handles_of(PyObject *tensors, tn_tensor *few[TNP_FEW_TENSORS])
+{
+    Py_ssize_t n = tensors == NULL ? 0 : PyList_GET_SIZE(tensors);
+    tn_tensor **all = n <= TNP_FEW_TENSORS ? few : PyMem_New(tn_tensor *, (size_t)n);
+    if (all == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; all != NULL && i < n; i++)
+        all[i] = ((tnp_tensor *)PyList_GET_ITEM(tensors, i))->tensor;
+    return all;
+}
+
 int tnp_queue_push(PyObject *self, const char *bytes, size_t size_bytes, PyObject *tensors,
                    tn_deadline deadline)
 {
-    enum { FEW = 16 };
-    tn_tensor *few[FEW], **all = few;
-    Py_ssize_t n = tensors == NULL ? 0 : PyList_GET_SIZE(tensors);
-    if (n > FEW && (all = PyMem_New(tn_tensor *, (size_t)n)) == NULL) {
-        PyErr_NoMemory();
+    tn_tensor *few[TNP_FEW_TENSORS], **all = tnp_handles_of(tensors, few);
+    if (all == NULL)
         return TN_ERR_NO_MEMORY;
-    }
-    for (Py_ssize_t i = 0; i < n; i++)
-        all[i] = ((tnp_tensor *)PyList_GET_ITEM(tensors, i))->tensor;
-    tn_message message = {
-        .bytes = bytes, .size_bytes = size_bytes, .tensors = all, .tensor_count = (uint32_t)n};
+    tn_message message = {.bytes = bytes,
+                          .size_bytes = size_bytes,
+                          .tensors = all,
+                          .tensor_count =
+                              tensors == NULL ? 0 : (uint32_t)PyList_GET_SIZE(tensors)};
     int status = push(self, ((tnp_object *)self)->handle, &message, deadline);
     if (all != few)
         PyMem_Free(all);

@@ -16,7 +16,7 @@ PyObject *tnp_fail_message(const char *what)
     return tnp_raise_text(
         TN_ERR_INVALID,
         "the message has no value that put() of Python wrote: %s. receive() of "
-        "a tenon.Queue gives it, with its data and tensors",
+        "a tenon.Queue, or parts() of a tenon.Store, gives its data and tensors",
         what);
 }
 

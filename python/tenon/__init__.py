@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ._meeting import Event, Lock, Message, Queue, Semaphore
     from ._resources import resource_id as resource_id, resources as resources, secede as secede
     from ._schedulers import set_options
+    from ._store import Store, StoreEntry, StoreInfo
     from ._trace import trace as trace
     from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros
 else:
@@ -68,6 +69,7 @@ else:
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
         "_resources": ["resource_id", "resources", "secede"],
         "_schedulers": ["set_options"],
+        "_store": ["Store", "StoreEntry", "StoreInfo"],
         "_trace": ["trace"],
         "_tensors": ["_rebuild_tensor", "asarray", "empty", "full", "share", "zeros"],
     }
@@ -113,6 +115,9 @@ __all__ = [
     "Report",
     "Semaphore",
     "Stale",
+    "Store",
+    "StoreEntry",
+    "StoreInfo",
     "SystemFailed",
     "Tensor",
     "TimedOut",

@@ -130,6 +130,22 @@ def share_tensors() -> None:
     assert strategy in strategies
 
 
+def store_values() -> None:
+    with tenon.Store(capacity=8, budget_bytes=1 << 20, evict=True) as store:
+        version: int = store.put("a", np.ones(3), lifetime=60, pinned=True)
+        store["b"] = {"x": 1}
+        found, same = store.get_with_version("a")
+        made: float = store.get_or_make("c", lambda: 2.5, timeout=WAIT_S)
+        keys: List[str] = [*store, *store.keys("a")]
+        entry: tenon.StoreEntry = store.entries("a")[0]
+        info: tenon.StoreInfo = store.info()
+        left: Optional[float] = entry.seconds_left
+        pairs: Dict[str, Any] = dict(store.items())
+        assert version == same == entry.version and found.sum() == made + 0.5 and left is not None
+        assert len(store) == info.count == len(pairs) and "b" in store and len(keys) == 4
+        assert store.wait("b") == info.version and store.pop("b") == {"x": 1}
+
+
 def use_devices() -> None:
     devices: List[tenon.Device] = tenon.devices()
     names: List[str] = [device.name for device in devices if device.shares]
@@ -159,6 +175,9 @@ def mistakes(queue: "mp.Queue[int]", tensor: tenon.Tensor) -> None:
     tenon.zeros(3, timeout="soon")  # type: ignore[arg-type]
     tenon.zeros(3, domain="line")  # type: ignore[arg-type]
     tensor.to(0)  # type: ignore[arg-type]
+    store = tenon.Store(capacity="8")  # type: ignore[arg-type]
+    store[1] = 2  # type: ignore[index]
+    count: str = store.info().count  # type: ignore[assignment]
     pid: int = tenon.Lock("board").dead_owner_pid  # type: ignore[assignment]
     tenon.inspect(5)  # type: ignore[arg-type]
     mp.set_sharing_strategy(None)  # type: ignore[arg-type]
@@ -172,5 +191,6 @@ if __name__ == "__main__":
     share_work()
     synchronize()
     share_tensors()
+    store_values()
     use_devices()
     use_the_standard_library()
