@@ -87,13 +87,20 @@ static PyObject *dtype_text(tn_dtype dtype)
     return PyUnicode_FromString(name);
 }
 
+static PyObject *text_or_none(const char *text)
+{
+    if (text == NULL)
+        Py_RETURN_NONE;
+    return text_of(text);
+}
+
 static int note_block(const tn_block_entry *b, void *context)
 {
     int32_t known = b->ndim < 0 ? 0 : b->ndim < 8 ? b->ndim : 8;
     return append(
         context,
         Py_BuildValue(
-            "{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsN}", "block", b->block, "bytes",
+            "{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsNsNsN}", "block", b->block, "bytes",
             (unsigned long long)b->bytes, "block_bytes", (unsigned long long)b->block_bytes,
             "strategy", b->strategy, "object_bytes", (unsigned long long)b->object_bytes,
             "path", b->path, "is_write_once", PyBool_FromLong(b->is_write_once), "age_ns",
@@ -101,21 +108,25 @@ static int note_block(const tn_block_entry *b, void *context)
             b->creator_pid, "kind", b->kind, "dtype", dtype_text(b->dtype), "ndim", b->ndim,
             "shape", tnp_tuple(b->shape, known), "attributes", text_of(b->attributes),
             "references", b->references, "in_messages", b->in_messages, "in_tickets",
-            b->in_tickets, "holders", holders_list(b->holders, b->holder_count)));
+            b->in_tickets, "store", text_or_none(b->store), "key", text_or_none(b->key),
+            "holders", holders_list(b->holders, b->holder_count)));
 }
 
 static int note_object(const tn_object_entry *o, void *context)
 {
     return append(
         context,
-        Py_BuildValue("{sKsssNsIsIsIsIsIsIsisNsKsIsIsNsN}", "id", (unsigned long long)o->id,
-                      "kind", o->kind, "name", text_of(o->name), "count", o->count, "capacity",
-                      o->capacity, "leased", o->leased, "openers", o->openers, "producers",
-                      o->producers, "consumers", o->consumers, "owner_pid", o->owner_pid,
-                      "owners", holders_list(o->owners, o->owner_count), "pushed",
-                      (unsigned long long)o->pushed, "redelivered", o->redelivered,
-                      "redeliveries", o->redeliveries, "ended", PyBool_FromLong(o->ended),
-                      "broken", PyBool_FromLong(o->broken)));
+        Py_BuildValue(
+            "{sKsssNsIsIsIsIsIsIsisNsKsIsIsNsNsKsKsKsKsK}", "id", (unsigned long long)o->id,
+            "kind", o->kind, "name", text_of(o->name), "count", o->count, "capacity",
+            o->capacity, "leased", o->leased, "openers", o->openers, "producers", o->producers,
+            "consumers", o->consumers, "owner_pid", o->owner_pid, "owners",
+            holders_list(o->owners, o->owner_count), "pushed", (unsigned long long)o->pushed,
+            "redelivered", o->redelivered, "redeliveries", o->redeliveries, "ended",
+            PyBool_FromLong(o->ended), "broken", PyBool_FromLong(o->broken), "bytes",
+            (unsigned long long)o->bytes, "budget_bytes", (unsigned long long)o->budget_bytes,
+            "hits", (unsigned long long)o->hits, "misses", (unsigned long long)o->misses,
+            "evictions", (unsigned long long)o->evictions));
 }
 
 static int note_ticket(const tn_ticket_entry *t, void *context)

@@ -28,10 +28,14 @@ def _age(age_ns: int) -> str:
 
 def _holders(block: Dict[str, Any]) -> str:
     names = [f"{h['command'] or '?'}[{h['pid']}]" for h in block["holders"]]
-    for word, key in (("message", "in_messages"), ("ticket", "in_tickets")):
-        if block[key]:
-            names.append(f"{block[key]} {word}{'s' if block[key] > 1 else ''}")
-    return ", ".join(names) or ("its queue" if block["kind"] == "queue" else "nobody")
+    messages = block["in_messages"]
+    if block["key"] is not None:
+        names.insert(0, f"store {block['store'] or '?'}: {block['key']}")
+        messages -= 1  # the one that the store has
+    for word, count in (("message", messages), ("ticket", block["in_tickets"])):
+        if count > 0:
+            names.append(f"{count} {word}{'s' if count > 1 else ''}")
+    return ", ".join(names) or (f"its {block['kind']}" if block["kind"] in ("queue", "store") else "nobody")
 
 
 class Report:

@@ -309,6 +309,23 @@ def test_info_and_entries_say_what_there_is():
         assert store.entries("b") == []
 
 
+def test_inspect_names_the_store_and_the_key_that_keep_a_block():
+    place = tenon.domain()
+    with tenon.Store("seen", domain=place, capacity=16, budget_bytes=1 << 20) as store:
+        store["w"] = np.zeros(54321, np.uint8)
+        store["w"], store.get("none")
+        held = store["w"]
+        info = store.info()  # which tells others of the hits, too
+        report = tenon.inspect(place.name)
+        [block] = [block for block in report.blocks if block["key"] == "w" and block["kind"] == "tensor"]
+        assert block["store"] == "seen" and "54321" in repr(report)
+        assert "store seen: w, " in repr(report) and "its store" in repr(report)
+        [seen] = [one for one in report.objects if one["name"] == "seen"]
+        assert (seen["kind"], seen["count"], seen["capacity"], seen["budget_bytes"]) == ("store", 1, 16, 1 << 20)
+        assert seen["bytes"] == info.nbytes and (seen["hits"], seen["misses"]) == (2, 1)
+        del held
+
+
 def test_a_store_that_differs_from_a_given_argument_is_refused():
     with tenon.Store("shape", capacity=8, budget_bytes=5000) as plain, tenon.Store("cache", evict=True) as cache:
         for name, arguments in [
