@@ -89,8 +89,8 @@ int tni_contents_decode(struct tn_domain *d, struct tni_thread *thread,
 }
 
 /* The record kept the block if it has not changed when the block is pinned. */
-static int hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                const struct tni_still *still)
+int tni_contents_hold_one(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                          const struct tni_still *still)
 {
     tni_announce(thread, block, 1);
     int status = tni_ref_pin(d, block);
@@ -116,7 +116,7 @@ int tni_contents_hold(struct tn_domain *d, struct tni_thread *thread,
     int status = 0;
     uint32_t held = 0;
     for (; held < c->tensor_count && status == 0; held += status == 0)
-        status = hold(d, thread, tensors[held]->storage->block, still);
+        status = tni_contents_hold_one(d, thread, tensors[held]->storage->block, still);
     while (status != 0 && held > 0)
         tni_ref_release_with(d, thread, tensors[--held]->storage->block);
     return status;

@@ -34,6 +34,14 @@ int tni_contents_decode(struct tn_domain *domain, struct tni_thread *thread,
                         const struct tni_contents *contents, const struct tni_still *still,
                         tn_tensor **ret_tensors);
 /**
+ * Take a reference of a block.
+ * @param still  the record that keeps the block, or keeps a record of it; NULL: it is kept
+ *               meanwhile
+ * @return 0; TN_ERR_FULL; TN_ERR_TIMED_OUT: the record has changed
+ */
+int tni_contents_hold_one(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+                          const struct tni_still *still);
+/**
  * Take references of the tensors of a message block.
  * @param still  the record that keeps the message block; NULL: the block is kept meanwhile
  * @return 0; TN_ERR_FULL; TN_ERR_TIMED_OUT: the record has changed. On failure the tensors own

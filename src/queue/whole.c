@@ -37,33 +37,15 @@ struct getting {
     uint8_t *buffer; /* the list of tensors, and copied bytes; NULL: there are none */
 };
 
-static int hold_block(struct tn_domain *d, struct tni_thread *thread, struct getting *g)
-{
-    tni_block block = g->contents.block;
-    tni_announce(thread, block, 1);
-    int status = tni_ref_pin(d, block);
-    if (status != 0) {
-        tni_announce_clear(thread);
-        return status;
-    }
-    TNI_KILL_POINT("message_pinned");
-    if (!tni_is_still(g->still)) {
-        tni_ref_drop(d, thread, block);
-        return TN_ERR_TIMED_OUT;
-    }
-    tni_ref_adopt(d, thread, block);
-    g->holds_block = true;
-    return 0;
-}
-
 static int get_parts(struct tn_domain *d, struct tni_thread *thread, struct getting *g)
 {
     struct tni_contents *c = &g->contents;
     tn_tensor **tensors = (tn_tensor **)(void *)g->buffer;
     if (g->bytes_count > COPIED_BYTES) {
-        int status = hold_block(d, thread, g);
+        int status = tni_contents_hold_one(d, thread, c->block, g->still);
         if (status != 0)
             return status;
+        g->holds_block = true;
     } else if (g->bytes_count != 0) {
         tni_copy_unstable(g->buffer + c->tensor_count * sizeof(tn_tensor *),
                           (const uint8_t *)c->bytes + g->skipped_bytes, g->bytes_count);

@@ -375,9 +375,8 @@ uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *e
             !tni_kept_read(&c->domain->segment, block, &kept))
             continue;
         bool is_expired = tni_item_is_expired(&kept.item);
-        bool is_over =
-            is_expired || (kept.item.maker != 0 &&
-                           !tni_item_is_promised(c->domain, c->object, &kept.item));
+        bool is_over = is_expired || (kept.item.maker != 0 &&
+                                      !tni_item_is_promised(c->domain, c->object, &kept.item));
         if (entry != except && is_over) {
             tni_change_drop(c, entry, &kept);
             removed++;

@@ -40,20 +40,16 @@ bool tni_table_look(const struct tni_segment *s, struct tni_store_entry *entry,
     }
 }
 
-/* @return 0; TN_ERR_NOT_FOUND: the entry does not have the key */
-static int try_entry(struct tni_store_handle *store, struct tni_store_entry *entry,
-                     const struct tni_key *key, struct tni_looked *ret)
+static bool has_key(const struct tni_store_handle *store, struct tni_store_entry *entry,
+                    const struct tni_key *key, struct tni_looked *ret)
 {
     return atomic_load_explicit(&entry->hash, memory_order_acquire) == key->hash &&
-                   tni_table_look(&store->handle.domain->segment, entry, ret) &&
-                   ret->item.key_bytes == key->bytes &&
-                   memcmp(ret->key, key->text, key->bytes) == 0
-               ? 0
-               : TN_ERR_NOT_FOUND;
+           tni_table_look(&store->handle.domain->segment, entry, ret) &&
+           ret->item.key_bytes == key->bytes && memcmp(ret->key, key->text, key->bytes) == 0;
 }
 
-static int search_chain(struct tni_store_handle *store, const struct tni_key *key,
-                        struct tni_looked *ret)
+static bool search_chain(const struct tni_store_handle *store, const struct tni_key *key,
+                         struct tni_looked *ret)
 {
     const struct tni_table *t = &store->table;
     uint32_t next =
@@ -61,34 +57,32 @@ static int search_chain(struct tni_store_handle *store, const struct tni_key *ke
     /* An entry that moved to another chain can make this one longer, but not endless. */
     for (uint32_t steps = 0; next != 0 && next <= t->capacity && steps < t->capacity; steps++) {
         struct tni_store_entry *entry = &t->entries[next - 1];
-        int status = try_entry(store, entry, key, ret);
-        if (status != TN_ERR_NOT_FOUND)
-            return status;
+        if (has_key(store, entry, key, ret))
+            return true;
         next = atomic_load_explicit(&entry->next, memory_order_acquire);
     }
-    return TN_ERR_NOT_FOUND;
+    return false;
 }
 
-static int search_all(struct tni_store_handle *store, const struct tni_key *key,
-                      struct tni_looked *ret)
+static bool search_all(const struct tni_store_handle *store, const struct tni_key *key,
+                       struct tni_looked *ret)
 {
-    int status = TN_ERR_NOT_FOUND;
-    for (uint32_t i = 0; i < store->table.capacity && status == TN_ERR_NOT_FOUND; i++)
-        status = try_entry(store, &store->table.entries[i], key, ret);
-    return status;
+    uint32_t i = 0;
+    while (i < store->table.capacity && !has_key(store, &store->table.entries[i], key, ret))
+        i++;
+    return i < store->table.capacity;
 }
 
-int tni_table_find(struct tni_store_handle *store, const struct tni_key *key,
-                   struct tni_looked *ret)
+bool tni_table_find(struct tni_store_handle *store, const struct tni_key *key,
+                    struct tni_looked *ret)
 {
     const _Atomic uint32_t *epoch = &store->table.head->epoch;
     for (int tries = 0; tries < TRIES; tries++) {
         uint32_t before = atomic_load(epoch);
-        int status = search_chain(store, key, ret);
-        if (status != TN_ERR_NOT_FOUND)
-            return status;
+        if (search_chain(store, key, ret))
+            return true;
         if ((before & 1) == 0 && atomic_load(epoch) == before)
-            return status;
+            return false;
     }
     return search_all(store, key, ret);
 }

@@ -64,7 +64,7 @@ static int attempt(void *context)
         if (status == TNI_STORE_NO_VALUE &&
             tni_item_is_promised(m->handle->domain, m->handle->object, &seen.item))
             return TN_ERR_TIMED_OUT;
-        if (status != TN_ERR_NOT_FOUND && status != TNI_STORE_NO_VALUE)
+        if (status != TNI_STORE_NO_ENTRY && status != TNI_STORE_NO_VALUE)
             return status;
         status = promise(m, &has_value);
         if (status != 0 || !has_value)

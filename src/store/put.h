@@ -36,11 +36,11 @@ int tni_item_place(const struct tni_store_handle *store, struct tni_change *chan
 int tni_prefix_read(const char *prefix, uint32_t *ret_bytes);
 /** Count a get. */
 void tni_store_count(struct tni_store_handle *store, bool is_hit);
-enum { TNI_STORE_NO_VALUE = 1 };
+enum { TNI_STORE_NO_VALUE = 1, TNI_STORE_NO_ENTRY = 2 };
 /**
  * Get the value of a key.
- * @return 0; TN_ERR_NOT_FOUND: there is no entry; TNI_STORE_NO_VALUE: the entry that was seen
- *         has no value, or none any more; or as tni_message_get()
+ * @return 0; TNI_STORE_NO_ENTRY; TNI_STORE_NO_VALUE: the entry that was seen has no value, or
+ *         none any more; or as tni_message_get()
  */
 int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
                   tn_message *ret_value, struct tni_looked *ret_seen);

@@ -107,14 +107,13 @@ int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
 {
     struct tn_domain *d = store->handle.domain;
     for (;;) {
-        int status = tni_table_find(store, key, ret_seen);
-        if (status != 0)
-            return status;
+        if (!tni_table_find(store, key, ret_seen))
+            return TNI_STORE_NO_ENTRY;
         if (!tni_item_is_value(&ret_seen->item))
             return TNI_STORE_NO_VALUE;
         const struct tni_still still = {&ret_seen->entry->word, ret_seen->word};
-        status = tni_message_get(d, tni_entry_block(ret_seen->word), ret_seen->skipped_bytes,
-                                 &still, ret_value);
+        int status = tni_message_get(d, tni_entry_block(ret_seen->word),
+                                     ret_seen->skipped_bytes, &still, ret_value);
         if (status == 0)
             tni_store_touch(store, ret_seen->entry);
         if (status != TN_ERR_TIMED_OUT || tni_is_still(&still))
@@ -135,7 +134,7 @@ int tn_store_get(tn_store *handle, const char *text, tn_message *ret_value,
         return status;
     status = tni_store_get(store, &key, ret_value, &seen);
     tni_store_count(store, status == 0);
-    if (status == TN_ERR_NOT_FOUND || status == TNI_STORE_NO_VALUE)
+    if (status == TNI_STORE_NO_ENTRY || status == TNI_STORE_NO_VALUE)
         return tni_fail_no_value(handle, text);
     if (status == 0 && ret_version != NULL)
         *ret_version = seen.item.version;

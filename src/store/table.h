@@ -85,9 +85,9 @@ struct tni_looked {
     uint32_t skipped_bytes; /* before the bytes of the value */
     char key[TN_STORE_KEY_BYTES + 1];
 };
-/** Find the entry of a key, without the claim. @return 0, TN_ERR_NOT_FOUND */
-int tni_table_find(struct tni_store_handle *store, const struct tni_key *key,
-                   struct tni_looked *ret_seen);
+/** Find the entry of a key, without the claim. @return false: no entry has the key */
+bool tni_table_find(struct tni_store_handle *store, const struct tni_key *key,
+                    struct tni_looked *ret_seen);
 /** Look at an entry. @return whether it has an item */
 bool tni_table_look(const struct tni_segment *segment, struct tni_store_entry *entry,
                     struct tni_looked *ret_seen);

@@ -362,13 +362,15 @@ TN_TEST(store_entry_stays_where_it_is)
 
 TN_TEST(store_item_stays_where_it_is)
 {
-    PIN_SIZE(store_item, 40, 8);
+    PIN_SIZE(store_item, 48, 8);
     PIN(store_item, version, 0);
     PIN(store_item, expires_ns, 8);
     PIN(store_item, bytes, 16);
     PIN(store_item, maker, 24);
     PIN(store_item, key_bytes, 32);
     PIN(store_item, maker_pid, 36);
+    PIN(store_item, tensors, 40);
+    PIN(store_item, reserved, 44);
 }
 
 TN_TEST(a_lease_has_these_fields)

@@ -147,7 +147,33 @@ static void kill_everywhere(const char *point)
     assert_true(deaths > 0);
 }
 
-TN_TEST(a_death_at_store_pinned_stops_no_other_process) { kill_everywhere("store_pinned"); }
+static int get_value_of(void *key)
+{
+    tn_message m;
+    TN_CHECK_OK(tn_store_get(store, key, &m, NULL));
+    tn_message_fini(&m);
+    return 0;
+}
+
+/* A get pins a tensor, or the block in which many bytes lie. */
+TN_TEST(a_death_at_message_pinned_leaves_no_reference)
+{
+    static const uint8_t bytes[5000];
+    static char tensor[] = "tensor", many[] = "many";
+    begin(NULL);
+    tn_tensor *t = make_tensor(64, 1);
+    put_tensor(tensor, t, NULL);
+    tn_tensor_unref(t);
+    TN_CHECK_OK(tn_store_put(
+        store, many, &(tn_message){.bytes = bytes, .size_bytes = sizeof bytes}, NULL, NULL));
+    assert_true(tnt_kill_at("message_pinned", 1, get_value_of, tensor));
+    assert_true(tnt_kill_at("message_pinned", 1, get_value_of, many));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    get_value_of(tensor);
+    get_value_of(many);
+    finish();
+}
 TN_TEST(a_death_at_store_claimed_stops_no_other_process) { kill_everywhere("store_claimed"); }
 TN_TEST(a_death_at_store_linked_stops_no_other_process) { kill_everywhere("store_linked"); }
 TN_TEST(a_death_at_store_lent_stops_no_other_process) { kill_everywhere("store_lent"); }
