@@ -173,12 +173,13 @@ static void check_evicted(struct crash_world *w)
     go_on(w);
 }
 
-/* "a" is over before the operation begins. */
+/* "a" is over before the operation begins, and no put has removed it. */
 static void one_expired(struct crash_world *w)
 {
     open_of(w, 0);
-    TN_CHECK_OK(try_put(w, "a", OLD_BYTES, TN_OPTIONS(tn_store_put_options, .lifetime_ns = 1)));
     put(w, "b", OLD_BYTES);
+    TN_CHECK_OK(try_put(w, "a", OLD_BYTES, TN_OPTIONS(tn_store_put_options, .lifetime_ns = 1)));
+    assert_int_equal(info_of(w).count, 2);
 }
 static void check_expired(struct crash_world *w)
 {

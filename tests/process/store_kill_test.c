@@ -49,9 +49,10 @@ static void make_store(const struct change *c)
     begin(TN_OPTIONS(tn_store_options, .capacity = c->evicts ? KEYS : KEYS + 1,
                      .flags = c->evicts ? TN_STORE_EVICT : 0));
     for (uint64_t i = 0; i < KEYS; i++)
-        TN_CHECK_OK(try_put(
-            all[i], i,
-            c->expires && i == 0 ? TN_OPTIONS(tn_store_put_options, .lifetime_ns = 1) : NULL));
+        put(all[i], i);
+    if (c->expires) /* the last put, so that none has removed it yet */
+        TN_CHECK_OK(try_put(all[0], 0, TN_OPTIONS(tn_store_put_options, .lifetime_ns = 1)));
+    TN_CHECK(info().count == KEYS);
 }
 
 /* @return whether a child was killed at that passing of the point */
