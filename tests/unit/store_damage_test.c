@@ -19,7 +19,7 @@ static const char *const keys[KEYS] = {"a", "bb", "ccc", "dddd", "eeeee", "fffff
 
 static int put(const char *key, const tn_store_put_options *options)
 {
-    uint8_t bytes[40] = {7};
+    uint8_t bytes[40] = {(uint8_t)strlen(key)};
     const int64_t count = 16;
     tn_tensor *t;
     int status = tn_tensor_create(d, TN_UINT8, 1, &count, NULL, &t);
@@ -47,6 +47,12 @@ static void begin(void)
     TN_CHECK_OK(tn_store_open(
         d, NULL, TN_OPTIONS(tn_store_options, .capacity = CAPACITY, .flags = TN_STORE_EVICT), 0,
         &store));
+    /* An eviction, so that the store remembers what may go next. */
+    for (int i = 0; i <= CAPACITY; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "x%d", i);
+        TN_CHECK_OK(put(key, NULL));
+    }
     for (int i = 0; i < KEYS; i++)
         TN_CHECK_OK(put(
             keys[i], i == 0 ? TN_OPTIONS(tn_store_put_options, .lifetime_ns = UINT64_C(1) << 50)
@@ -243,5 +249,38 @@ TN_TEST(a_value_without_a_key_is_a_fault_of_the_store)
     assert_non_null(fault());
     item->key_bytes = 1;
     assert_null(fault());
+    finish();
+}
+
+/* ---- hashes ------------------------------------------------------------------------------ */
+
+static struct tni_store_entry *entry_of(const char *key)
+{
+    for (uint32_t i = 0; i < CAPACITY; i++) {
+        struct tni_store_entry *entry = &table()->entries[i];
+        if (atomic_load(&entry->hash) == tni_hash(key, strlen(key)) &&
+            tni_store_block(atomic_load(&entry->word)) != 0)
+            return entry;
+    }
+    fail_msg("no entry has the key %s", key);
+    return NULL;
+}
+
+TN_TEST(keys_of_equal_hashes_are_told_apart)
+{
+    char other[16];
+    tn_message m;
+    unsigned n = 0;
+    uint64_t hash = tni_hash("ffffff", 6);
+    begin();
+    do /* a key of the same chain, which comes before "ffffff" in it */
+        snprintf(other, sizeof other, "o%u", n++);
+    while (strlen(other) == 6 ||
+           ((tni_hash(other, strlen(other)) ^ hash) & table()->bucket_mask) != 0);
+    TN_CHECK_OK(put(other, NULL));
+    atomic_store(&entry_of(other)->hash, hash);
+    TN_CHECK_OK(tn_store_get(store, "ffffff", &m, NULL));
+    assert_int_equal(*(const uint8_t *)m.bytes, 6);
+    tn_message_fini(&m);
     finish();
 }
