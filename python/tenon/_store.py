@@ -15,7 +15,7 @@ class StoreEntry(NamedTuple):
 
     key: str
     version: int  # The number of the change that put the value.
-    nbytes: int  # What counts against the store's budget.
+    nbytes: int  # The bytes that count against the budget of the store.
     seconds_left: Optional[float]  # Until the value is removed; None: it has no such time.
     tensors: int  # How many tensors the value has.
     pinned: bool  # Whether the value stays when others are evicted.
@@ -58,8 +58,10 @@ class Store(_Named):
     The first process that opens a name makes the store. The store ends when the last process that has it
     open closed it or ended. It is picklable, and a forked child may use its parent's.
 
-    A key is text of 1 to 512 bytes in UTF-8. A key without a value raises KeyError, a key that is not one
-    Invalid, which is a ValueError, or TypeError. Any number of threads may use one store.
+    `store[key]`, `store[key] = value`, `del store[key]`, `key in store`, `len(store)` and iteration do what
+    they do with a dict. A key is text of 1 to 512 bytes in UTF-8, without NUL. A key that has no value raises
+    KeyError; text that is no key raises Invalid, a ValueError, and what is no str TypeError. Any number of
+    threads may use one store.
 
     Parameters
     ----------
