@@ -299,6 +299,8 @@ def test_a_removed_file_of_a_tensor_is_no_missing_key():
         with pytest.raises(tenon.NotFound, match="tenon-") as info:
             other["x"]
         assert not isinstance(info.value, KeyError)
+        with pytest.raises(tenon.NotFound, match="tenon-"):
+            other.get_or_make("x", dict, timeout=1)
     joined.close()
     keeper.close()
     del tensor
