@@ -98,6 +98,11 @@ int main(void)
     /* end */
     assert(status == 0);
 
+    /* show: tn_store_set_kept */
+    must(tn_store_set_kept(store, true)); /* tenond keeps it until its last value is deleted */
+    /* end */
+    must(tn_store_set_kept(store, false));
+
     /* show: tn_store_for_each tn_store_get_info */
     must(tn_store_for_each(store, "image/", print_entry, NULL));
     tn_store_info info = {.struct_size = sizeof info};

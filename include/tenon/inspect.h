@@ -241,6 +241,7 @@ typedef struct tn_object_entry {
     uint64_t bytes;                   /* of the values of a store */
     uint64_t budget_bytes;            /* of a store; 0: it has no limit */
     uint64_t hits, misses, evictions; /* of a store */
+    bool is_kept; /* a store that stays without a process: tn_store_set_kept() */
 } tn_object_entry;
 /** Receive one object. A result other than 0 stops the call. */
 typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);

@@ -18,7 +18,8 @@ TN_BEGIN_DECLS
  * in the middle of one, the key has the old value or the new one.
  *
  * A tn_store is this process's private handle; a forked child may use its parent's. A store
- * ends, and releases its values, when the last process that has it open closed it or died.
+ * ends, and releases its values, when the last process that has it open closed it or died,
+ * unless it is kept: tn_store_set_kept().
  *
  * Threads: any number at once may use one tn_store.
  */
@@ -175,6 +176,17 @@ TN_API TN_NODISCARD int tn_store_delete(tn_store *store, const char *key, uint64
  */
 TN_API TN_NODISCARD int tn_store_set_pinned(tn_store *store, const char *key, bool pinned);
 
+/**
+ * Choose whether the store, and so its domain, stays when no process has it open: tenond keeps
+ * both until the last value is deleted, or its lifetime is over. Then the store is kept no
+ * longer. A tenond that is killed while the domain has no other process takes all with it.
+ * @return 0; TN_ERR_UNSUPPORTED: the domain has no tenond; TN_ERR_INVALID, TN_ERR_CLOSED,
+ *         TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.   Crash: it is kept or not.
+ */
+TN_API TN_NODISCARD int tn_store_set_kept(tn_store *store, bool kept);
+
 /** What a store has under a key. */
 typedef struct tn_store_entry {
     const char *key; /* valid during the call of a tn_store_each_fn */
@@ -235,6 +247,7 @@ typedef struct tn_store_info {
        with it. */
     uint64_t hits, misses;
     uint64_t puts, deletes, evictions, expirations;
+    bool is_kept; /* tn_store_set_kept() */
 } tn_store_info;
 
 /**

@@ -41,6 +41,7 @@ static void describe_store(const struct tni_segment *s, uint32_t index, tn_objec
     info->hits = figures.hits;
     info->misses = figures.misses;
     info->evictions = figures.evictions;
+    info->is_kept = (atomic_load(&tni_object_at(s, index)->ended) & TNI_STORE_KEPT) != 0;
 }
 
 static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_entry *info)

@@ -477,8 +477,11 @@ enum {
     TNI_OBJECT_STORE = 7,
     TNI_OBJECT_KINDS = 8
 };
-/* `ended` of a queue: tn_queue_end() was called; a producer has died. */
-enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_ORPHANED = 2 };
+/*
+ * `ended` of a queue: tn_queue_end() was called; a producer has died. Of a store: it is kept,
+ * though no process may have it open.
+ */
+enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_ORPHANED = 2, TNI_STORE_KEPT = 4 };
 
 /* A set of seats, a bit each. The owner of a seat, or a reaper, sets and clears its bit. */
 struct tni_seat_set {
@@ -504,7 +507,7 @@ struct tni_object {
      */
     _Alignas(64) _Atomic uint64_t death[3];
     _Atomic int32_t death_pid[3];
-    _Atomic uint32_t ended;    /* TNI_QUEUE_ENDED, TNI_QUEUE_ORPHANED */
+    _Atomic uint32_t ended;    /* TNI_QUEUE_*, TNI_STORE_KEPT */
     _Atomic uint64_t unpushed; /* positions of a queue that the tail passed without a push */
     /* Each field has its own cache line. `head` and `tail` are positions in the ring. */
     _Alignas(64) _Atomic uint64_t head;  /* a hint: earlier positions have no message */

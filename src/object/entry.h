@@ -12,7 +12,8 @@ static inline uint32_t tni_entry_index(const struct tn_domain *d,
 }
 static inline bool tni_entry_is_unopened(const struct tni_object *object)
 {
-    return tni_seat_set_count(&object->openers, TNI_NO_SEAT) == 0;
+    return tni_seat_set_count(&object->openers, TNI_NO_SEAT) == 0 &&
+           (atomic_load(&object->ended) & TNI_STORE_KEPT) == 0;
 }
 static inline bool tni_entry_has_suspects(const struct tni_object *object)
 {

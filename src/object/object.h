@@ -258,6 +258,8 @@ void tni_object_finish_unopened(struct tn_domain *domain);
  * @return false: another process has the registry
  */
 bool tni_object_hold_all(struct tn_domain *domain);
+/** End an object that no process has open. pre: tni_object_hold_all() */
+void tni_object_end_unopened(struct tn_domain *domain, uint32_t object);
 void tni_object_let_go(struct tn_domain *domain);
 /** Whether a semaphore may be waiting for a recount. */
 bool tni_object_has_suspects(const struct tni_segment *segment);

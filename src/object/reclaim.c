@@ -143,6 +143,10 @@ void tni_object_finish_unopened(struct tn_domain *d)
 }
 
 bool tni_object_hold_all(struct tn_domain *d) { return tni_registry_enter_reclaiming(d) == 0; }
+void tni_object_end_unopened(struct tn_domain *d, uint32_t index)
+{
+    tni_entry_end_if_unopened(d, index);
+}
 void tni_object_let_go(struct tn_domain *d) { tni_registry_leave(d); }
 
 int tni_object_finish(struct tn_domain *d, uint32_t index)

@@ -360,6 +360,8 @@ void tni_change_drop(struct tni_change *c, struct tni_store_entry *entry,
     if (is_value)
         tni_change_note(c, key, key_bytes);
     c->has_changed = true;
+    if (atomic_load(&c->table.head->count) == 0)
+        atomic_fetch_and(&c->object->ended, ~(uint32_t)TNI_STORE_KEPT);
 }
 
 uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *except)

@@ -93,6 +93,7 @@ static uint32_t expire(struct tn_domain *d, uint32_t index)
         return 0;
     uint32_t removed = tni_change_expire(&c, NULL);
     tni_change_end(&c);
+    tni_object_end_unopened(d, index); /* its last value may have gone */
     return removed;
 }
 
@@ -124,6 +125,20 @@ uint64_t tni_store_next_ns(const struct tn_domain *d)
             first_ns = TNI_MIN(first_ns, expires_ns);
     }
     return first_ns != TNI_FOREVER ? first_ns + (uint64_t)tni_os_clock_ahead_ns() : first_ns;
+}
+
+bool tni_store_has_kept(const struct tni_segment *s)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        uint64_t word = atomic_load(&object->word);
+        if (tni_object_kind(word) == TNI_OBJECT_STORE &&
+            tni_object_state(word) == TNI_OBJECT_LIVE &&
+            (atomic_load(&object->ended) & TNI_STORE_KEPT) != 0)
+            return true;
+    }
+    return false;
 }
 
 /* ---- inspection -------------------------------------------------------------------------- */

@@ -80,6 +80,23 @@ int tn_store_open(tn_domain *d, const char *name, const tn_store_options *option
     return status;
 }
 
+int tn_store_set_kept(tn_store *store, bool kept)
+{
+    int status = tni_object_check(store, TNI_OBJECT_STORE);
+    if (status != 0)
+        return status;
+    if (kept && (store->domain->segment.flags & TN_DOMAIN_NO_MANAGER) != 0)
+        return tni_fail(TN_ERR_UNSUPPORTED,
+                        "the store " TNI_TITLE_FORMAT " is in a domain without tenond, which "
+                        "would keep it",
+                        TNI_TITLE(store->object->name));
+    if (kept)
+        atomic_fetch_or(&store->object->ended, TNI_STORE_KEPT);
+    else
+        atomic_fetch_and(&store->object->ended, ~(uint32_t)TNI_STORE_KEPT);
+    return 0;
+}
+
 /* ---- get --------------------------------------------------------------------------------- */
 
 static void add_up(_Atomic uint32_t *here, _Atomic uint64_t *all)
@@ -224,6 +241,8 @@ int tn_store_get_info(const tn_store *handle, tn_store_info *ret_info)
                           .puts = atomic_load(&head->puts),
                           .deletes = atomic_load(&head->deletes),
                           .evictions = atomic_load(&head->evictions),
-                          .expirations = atomic_load(&head->expirations)};
+                          .expirations = atomic_load(&head->expirations),
+                          .is_kept =
+                              (atomic_load(&handle->object->ended) & TNI_STORE_KEPT) != 0};
     return tni_give_struct("tn_store_info", &info, sizeof info, ret_info);
 }

@@ -35,6 +35,8 @@ uint32_t tni_store_expire_due(struct tn_domain *domain);
 /** When a value's lifetime is over next, on the clock of tni_os_now_ns(); TNI_FOREVER: never.
  */
 uint64_t tni_store_next_ns(const struct tn_domain *domain);
+/** Whether the domain has a store that is kept, though no process may have it open. */
+bool tni_store_has_kept(const struct tni_segment *segment);
 /** Why the table of a store is damaged; NULL: it is not. */
 const char *tni_store_fault(const struct tni_segment *segment, uint32_t object);
 

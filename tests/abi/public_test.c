@@ -178,7 +178,7 @@ TN_TEST(tn_scheduler_entry_stays_as_it_is)
 
 TN_TEST(tn_object_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_object_entry), 168);
+    assert_int_equal(sizeof(tn_object_entry), 176);
     PIN(tn_object_entry, id, 0);
     PIN(tn_object_entry, kind, 8);
     PIN(tn_object_entry, name, 16);
@@ -201,6 +201,7 @@ TN_TEST(tn_object_entry_stays_as_it_is)
     PIN(tn_object_entry, hits, 144);
     PIN(tn_object_entry, misses, 152);
     PIN(tn_object_entry, evictions, 160);
+    PIN(tn_object_entry, is_kept, 168);
 }
 
 TN_TEST(tn_pool_job_stays_as_it_is)
@@ -312,7 +313,7 @@ TN_TEST(tn_store_entry_stays_as_it_is)
 
 TN_TEST(tn_store_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_store_info), 96);
+    assert_int_equal(sizeof(tn_store_info), 104);
     PIN(tn_store_info, struct_size, 0);
     PIN(tn_store_info, capacity, 8);
     PIN(tn_store_info, flags, 12);
@@ -327,6 +328,7 @@ TN_TEST(tn_store_info_stays_as_it_is)
     PIN(tn_store_info, deletes, 72);
     PIN(tn_store_info, evictions, 80);
     PIN(tn_store_info, expirations, 88);
+    PIN(tn_store_info, is_kept, 96);
 }
 
 TN_TEST(tn_tensor_options_stays_as_it_is)

@@ -177,6 +177,9 @@ FAULTS(tn_store_delete, WITH_STORE, .depends = true, .before = put_new_now, .cal
 static int set_pinned(void) { return tn_store_set_pinned(store, "a", true); }
 FAULTS(tn_store_set_pinned, WITH_STORE, .depends = true, .call = set_pinned)
 
+static int set_kept(void) { return tn_store_set_kept(store, false); }
+FAULTS(tn_store_set_kept, WITH_STORE, .has_no_calls = true, .call = set_kept)
+
 static int count_one(const tn_store_entry *entry, void *context)
 {
     (void)entry;

@@ -300,6 +300,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_store_give_up, TN_ERR_FORKED, tn_store_give_up(store, "promised"))                    \
     X(tn_store_delete, TN_ERR_FORKED, tn_store_delete(store, "k", 0))                          \
     X(tn_store_set_pinned, TN_ERR_FORKED, tn_store_set_pinned(store, "k", true))               \
+    X(tn_store_set_kept, TN_ERR_FORKED, tn_store_set_kept(store, false))                       \
     X(tn_store_for_each, TN_ERR_FORKED, tn_store_for_each(store, "", each_key, NULL))          \
     X(tn_store_wait, TN_ERR_FORKED, tn_store_wait(store, "", 0, TN_NOW, OUT(uint64_t)))        \
     X(tn_store_get_info, TN_ERR_FORKED,                                                        \

@@ -280,6 +280,7 @@ json_t *cmd_json_object(const tn_object_entry *info)
     cmd_json_set(object, "hits", cmd_json_count(info->hits));
     cmd_json_set(object, "misses", cmd_json_count(info->misses));
     cmd_json_set(object, "evictions", cmd_json_count(info->evictions));
+    cmd_json_set(object, "is_kept", json_boolean(info->is_kept));
     return object;
 }
 

@@ -57,7 +57,8 @@ static int make_room(struct tenond *t, const char *name)
     if (other == NULL)
         return 0;
     tni_reaper_reclaim_all(other->domain);
-    if (tni_process_count(tenond_segment(other)) != 0 || !tenond_give_up(t, other))
+    if (tni_process_count(tenond_segment(other)) != 0 ||
+        tni_store_has_kept(tenond_segment(other)) || !tenond_give_up(t, other))
         return tni_fail(TN_ERR_EXISTS, "a domain named '%s' lives", name);
     tenond_drop(t, other);
     return 0;

@@ -169,7 +169,7 @@ bool tenond_makes_sense(const struct tenond_domain *d)
 
 void tenond_note_members(struct tenond_domain *d)
 {
-    if (tni_process_count(tenond_segment(d)) != 0)
+    if (tni_process_count(tenond_segment(d)) != 0 || tni_store_has_kept(tenond_segment(d)))
         d->empty_ns = 0;
     else if (d->empty_ns == 0)
         d->empty_ns = tni_os_now_ns();

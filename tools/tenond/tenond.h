@@ -60,7 +60,7 @@ struct tenond_domain {
     uint64_t patient_pause_ns; /* between two recounts that wait */
     uint64_t poll_ns; /* next poll of seats without a descriptor; TNI_FOREVER: there are none */
     uint64_t expire_ns; /* when the next ticket expires */
-    uint64_t empty_ns;  /* since when the domain has no member; 0: it has members */
+    uint64_t empty_ns;  /* since when the domain has no member; 0: it has, or keeps a store */
     uint64_t files_ns;  /* no search for files of ended storages begins before this time */
     bool is_broken;     /* a check of its shared data failed */
     struct tenond_deposits deposits;
@@ -239,7 +239,7 @@ bool tenond_poll_seats(struct tenond_domain *domain, bool is_tick);
 void tenond_seat_ready(struct tenond *tenond, uint32_t number, uint32_t seat);
 /** Close and forget the process descriptors of all seats. */
 void tenond_unwatch_all(struct tenond *tenond, struct tenond_domain *domain);
-/** Set domain->empty_ns by whether the domain has members. */
+/** Set domain->empty_ns by whether the domain has members, or a store that is kept. */
 void tenond_note_members(struct tenond_domain *domain);
 enum { TENOND_RETRY_LEAST_MS = 10, TENOND_RETRY_MOST_MS = 1000, TENOND_POLL_MS = 100 };
 

@@ -1873,6 +1873,7 @@ pub struct tn_object_entry {
     pub hits: u64,
     pub misses: u64,
     pub evictions: u64,
+    pub is_kept: bool,
 }
 impl Default for tn_object_entry {
     fn default() -> Self {
@@ -2262,6 +2263,9 @@ extern "C" {
         pinned: bool,
     ) -> ::std::os::raw::c_int;
 }
+extern "C" {
+    pub fn tn_store_set_kept(store: *mut tn_store, kept: bool) -> ::std::os::raw::c_int;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_store_entry {
@@ -2323,6 +2327,7 @@ pub struct tn_store_info {
     pub deletes: u64,
     pub evictions: u64,
     pub expirations: u64,
+    pub is_kept: bool,
 }
 extern "C" {
     pub fn tn_store_get_info(
