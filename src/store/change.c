@@ -192,9 +192,16 @@ static void rebuild(struct tn_domain *d, const struct tni_table *t)
 
 /* ---- the claim --------------------------------------------------------------------------- */
 
+/* Few stores have the same turn: a thread waits for a change of another store only then. */
+static _Atomic uint64_t *turn_of(struct tn_domain *d, const struct tni_object *object)
+{
+    size_t index = (size_t)(object - tni_object_at(&d->segment, 0));
+    return &tni_store_part(d)->changing[index % TNI_STORE_TURNS];
+}
+
 static bool claim(struct tn_domain *d, struct tni_object *object)
 {
-    return tni_process_claim(d, &object->value2, &tni_store_part(d)->changing, 0, false);
+    return tni_process_claim(d, &object->value2, turn_of(d, object), 0, false);
 }
 
 static int fail_held(const struct tn_domain *d, const struct tni_object *object)
@@ -215,7 +222,7 @@ static int take_claim(struct tn_domain *d, struct tni_object *object, uint64_t d
                             .is_through = true};
     for (uint32_t tries = 0; !claim(d, object); tries++) {
         uint64_t owner = atomic_load(&object->value2);
-        /* A thread of this process changes this store or another one: for microseconds. */
+        /* A thread of this process has the turn, for microseconds. */
         if ((owner == 0 || owner == d->who) && tni_os_now_ns() < wait.deadline_ns) {
             tni_os_back_off(tries);
             continue;
@@ -264,7 +271,7 @@ void tni_change_end(struct tni_change *c)
 {
     atomic_store(&c->table.head->is_settled, 1);
     TNI_KILL_POINT("store_changed");
-    tni_process_unclaim(c->domain, &c->object->value2, &tni_store_part(c->domain)->changing);
+    tni_process_unclaim(c->domain, &c->object->value2, turn_of(c->domain, c->object));
     tni_wait_notify(&c->object->room, 1);
     if (!c->has_changed)
         return;

@@ -9,9 +9,14 @@
 
 #include "queue/queue.h"
 
+enum { TNI_STORE_TURNS = 16 };
 /* What this room keeps of a domain. */
 struct tni_store_part {
-    _Atomic uint64_t changing; /* which thread changes a store, see tni_process_claim() */
+    /*
+     * Whether a thread of this process changes a store, by the index of its object, modulo: the
+     * turns of tni_process_claim().
+     */
+    _Atomic uint64_t changing[TNI_STORE_TURNS];
 };
 TNI_PART(store, TNI_PART_STORE)
 

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The claim of a store (store.c, I4): who waits for it, and who does not. */
+#include <pthread.h>
+
+#include "harness/harness.h"
+#include "store/table.h"
+
+static tn_domain *d;
+static tn_store *one, *other;
+
+static void begin(void)
+{
+    d = tnt_domain(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                        .quota_bytes = 16 << 20,
+                                        .flags = TN_DOMAIN_NO_MANAGER});
+    TN_CHECK_OK(tn_store_open(d, NULL, NULL, 0, &one));
+    TN_CHECK_OK(tn_store_open(d, NULL, NULL, 0, &other));
+}
+
+static void finish(void)
+{
+    tn_object_close(one);
+    tn_object_close(other);
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+static void *put(void *store)
+{
+    static int status;
+    status = tn_store_put(store, "k", &(tn_message){.bytes = "v", .size_bytes = 1}, NULL, NULL);
+    return &status;
+}
+
+TN_TEST(a_change_of_one_store_waits_for_none_of_another)
+{
+    struct tni_change change;
+    pthread_t thread;
+    void *status;
+    begin();
+    TN_CHECK_OK(tni_change_begin(d, one->object, &tni_store_of(one)->table, 0, &change));
+    TN_CHECK(pthread_create(&thread, NULL, put, other) == 0);
+    pthread_join(thread, &status);
+    TN_CHECK_OK(*(const int *)status);
+    tni_change_end(&change);
+    finish();
+}
+
+TN_TEST(two_handles_of_one_store_have_one_claim)
+{
+    struct tni_change change, second;
+    tn_store *same;
+    begin();
+    TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_STORE, tn_object_id(one), &same));
+    TN_CHECK_OK(tni_change_begin(d, one->object, &tni_store_of(one)->table, 0, &change));
+    TN_CHECK(!tni_change_try_begin(d, same->object, &tni_store_of(same)->table, &second));
+    tni_change_end(&change);
+    TN_CHECK(tni_change_try_begin(d, same->object, &tni_store_of(same)->table, &second));
+    tni_change_end(&second);
+    tn_object_close(same);
+    finish();
+}
