@@ -46,10 +46,11 @@ static int get_parts(struct tn_domain *d, struct tni_thread *thread, struct gett
         if (status != 0)
             return status;
         g->holds_block = true;
-    } else if (g->bytes_count != 0) {
-        tni_copy_unstable(g->buffer + c->tensor_count * sizeof(tn_tensor *),
-                          (const uint8_t *)c->bytes + g->skipped_bytes, g->bytes_count);
-        if (!tni_is_still(g->still))
+    } else {
+        if (g->bytes_count != 0)
+            tni_copy_unstable(g->buffer + c->tensor_count * sizeof(tn_tensor *),
+                              (const uint8_t *)c->bytes + g->skipped_bytes, g->bytes_count);
+        if (!tni_is_still(g->still)) /* also asked of a message that has nothing */
             return TN_ERR_TIMED_OUT;
     }
     int status = tni_contents_decode(d, thread, c, g->still, tensors);

@@ -60,3 +60,24 @@ TN_TEST(two_handles_of_one_store_have_one_claim)
     tn_object_close(same);
     finish();
 }
+
+TN_TEST(an_empty_value_is_that_of_its_record_or_none)
+{
+    tn_message m;
+    struct tni_looked seen;
+    struct tni_key key;
+    begin();
+    TN_CHECK_OK(tn_store_put(one, "empty", &(tn_message){0}, NULL, NULL));
+    TN_CHECK_OK(tni_key_read("empty", &key));
+    TN_CHECK(tni_table_find(tni_store_of(one), &key, &seen));
+    tni_block block = tni_entry_block(seen.word);
+    /* A reader that is slow looks at the block after the entry had another value. */
+    const struct tni_still changed = {&seen.entry->word, seen.word - 1};
+    assert_int_equal(tni_message_get(d, block, seen.skipped_bytes, &changed, &m),
+                     TN_ERR_TIMED_OUT);
+    const struct tni_still still = {&seen.entry->word, seen.word};
+    TN_CHECK_OK(tni_message_get(d, block, seen.skipped_bytes, &still, &m));
+    assert_int_equal(m.size_bytes, 0);
+    tn_message_fini(&m);
+    finish();
+}
