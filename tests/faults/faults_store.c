@@ -129,7 +129,7 @@ FAULTS_WHEN(tn_store_put, it_has_a_tensor, .prepare = make_with_tensor,
 
 static void end_out(void) { tn_message_fini(FAULTS_OUT(tn_message)); }
 static int get(void) { return tn_store_get(store, "a", FAULTS_OUT(tn_message), NULL); }
-FAULTS(tn_store_get, WITH_STORE, .has_no_calls = true, .call = get, .undo = end_out)
+FAULTS(tn_store_get, WITH_STORE, .call = get, .undo = end_out)
 
 static void make_with_value(void)
 {
@@ -154,8 +154,7 @@ static int get_made(void)
 {
     return tn_store_get_or_make(store, "a", TN_NOW, FAULTS_OUT(tn_message));
 }
-FAULTS_WHEN(tn_store_get_or_make, it_is_made, WITH_STORE, .has_no_calls = true,
-            .call = get_made, .undo = end_out)
+FAULTS_WHEN(tn_store_get_or_make, it_is_made, WITH_STORE, .call = get_made, .undo = end_out)
 
 static void promise(void) { TN_CHECK_OK(get_or_make()); }
 static int get_promised(void)
