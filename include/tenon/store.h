@@ -39,7 +39,8 @@ typedef struct tn_store_options {
     uint32_t capacity; /* keys that the store holds at most; default 4096, at most 2^20 */
     uint32_t flags;    /* TN_STORE_EVICT */
     /* Bytes of all values at most; default: no limit. A value's bytes are those of its tensors'
-       storages, counted for each value anew, and of its message. */
+       storages, counted for each value anew, and of its message. Tensors side by side in one
+       storage count once. */
     uint64_t budget_bytes;
 } tn_store_options;
 

@@ -18,21 +18,31 @@ struct head {
 };
 _Static_assert(offsetof(struct head, key) == sizeof(struct tni_store_item), "no gap");
 
+/* Bytes of a block, or of the storage outside of the arena for which it stands. */
 static uint64_t bytes_of(const struct tni_segment *s, tni_block block)
 {
-    return tni_geometry_has_block(&s->geometry, block.id)
-               ? TNI_LOOK(tni_desc_of(s, tni_block_position(&s->geometry, block))->bytes)
-               : 0;
+    if (!tni_geometry_has_block(&s->geometry, block.id))
+        return 0;
+    if (tni_class_is_backing(tni_block_class(block)))
+        return TNI_LOOK(((const struct tni_backing *)tni_payload_look(s, block))->data_bytes);
+    return TNI_LOOK(tni_desc_of(s, tni_block_position(&s->geometry, block))->bytes);
 }
 
-/* Bytes of the message block, and of all that its records name. */
+/*
+ * Bytes of the message block, and of all that its records name. Tensors side by side in one
+ * storage, as in a write-once arena, count once.
+ */
 static uint64_t sum_bytes(const struct tni_segment *s, tni_block message)
 {
-    uint32_t count;
+    uint32_t count, last = 0;
     uint64_t bytes = bytes_of(s, message);
     const struct tni_records *records = tni_records_at(s, message, &count);
-    for (uint32_t r = 0; records != NULL && r < count; r++)
-        bytes += bytes_of(s, (tni_block){TNI_LOOK(records->block[r])});
+    for (uint32_t r = 0; records != NULL && r < count; r++) {
+        uint32_t block = TNI_LOOK(records->block[r]);
+        if (block != last)
+            bytes += bytes_of(s, (tni_block){block});
+        last = block;
+    }
     return bytes;
 }
 

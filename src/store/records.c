@@ -127,6 +127,22 @@ uint64_t tni_store_next_ns(const struct tn_domain *d)
     return first_ns != TNI_FOREVER ? first_ns + (uint64_t)tni_os_clock_ahead_ns() : first_ns;
 }
 
+static bool has_value(const struct tni_segment *s, uint32_t index)
+{
+    struct tni_table t;
+    if (!get_store(s, index, &t))
+        return false;
+    for (uint32_t e = 0; e < t.capacity; e++) {
+        tni_block block = tni_entry_block(atomic_load(&t.entries[e].word));
+        struct tni_kept kept;
+        if (tni_block_is_message(s, block) && tni_kept_read(s, block, &kept) &&
+            kept.item.maker == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A store of promises alone is not kept: who made them may be dead. */
 bool tni_store_has_kept(const struct tni_segment *s)
 {
     uint32_t limit = tni_object_limit(s);
@@ -135,7 +151,7 @@ bool tni_store_has_kept(const struct tni_segment *s)
         uint64_t word = atomic_load(&object->word);
         if (tni_object_kind(word) == TNI_OBJECT_STORE &&
             tni_object_state(word) == TNI_OBJECT_LIVE &&
-            (atomic_load(&object->ended) & TNI_STORE_KEPT) != 0)
+            (atomic_load(&object->ended) & TNI_STORE_KEPT) != 0 && has_value(s, i))
             return true;
     }
     return false;
