@@ -86,7 +86,8 @@ class Case(unittest.TestCase):
 
 class Help(Case):
     def test_h_is_help_as_elsewhere(self):
-        for verb in [], ["ls"], ["stat"], ["top"], ["blocks"], ["tickets"], ["gc"], ["doctor"], ["simulate"]:
+        for verb in ([], ["ls"], ["stat"], ["top"], ["blocks"], ["tickets"], ["gc"], ["doctor"], ["load"], ["unload"],
+                     ["simulate"]):
             self.assertEqual(self.tenon(*verb, "-h"), self.tenon(*verb, "--help"))
             self.assertIn("Usage: tenon", self.tenon(*verb, "-h"))
             self.assertEqual(self.tenon("help", *verb), self.tenon(*verb, "-h"))
@@ -719,7 +720,7 @@ class Usage(Case):
 
     def test_help_and_version_are_exit_code_0(self):
         self.assertRegex(self.tenon("--version"), r"^tenon \d+\.\d+\.\d+\n$")
-        for verb in ("ls", "stat", "top", "blocks", "tickets", "gc", "doctor", "simulate"):
+        for verb in ("ls", "stat", "top", "blocks", "tickets", "gc", "doctor", "load", "unload", "simulate"):
             self.assertIn(verb, self.tenon("--help"))
             self.assertIn("--json", self.tenon(verb, "--help"))
 

@@ -20,7 +20,7 @@ import unittest
 
 TIMEOUT_S = 30
 TENON, HOLDER, TENOND, FOLDER = "tenon", "cli_holder", "tenond", "completion"
-VERBS = ["ls", "stat", "top", "blocks", "tickets", "gc", "doctor", "simulate"]
+VERBS = ["ls", "stat", "top", "blocks", "tickets", "gc", "doctor", "load", "unload", "simulate"]
 
 
 class Shell:

@@ -63,10 +63,10 @@ int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
               struct cmd_arguments *arguments)
 {
     static const struct argp_option options[] = {CMD_COMMON_OPTIONS, {0}};
-    static const char *const args_docs[] = {[CMD_TAKES_NO_DOMAIN] = NULL,
-                                            [CMD_TAKES_A_DOMAIN] = "DOMAIN",
-                                            [CMD_TAKES_ONE_OR_ALL] = "[DOMAIN]",
-                                            [CMD_TAKES_A_GRAPH] = "GRAPH.json [MACHINE.json]"};
+    static const char *const args_docs[] = {
+        [CMD_TAKES_NO_DOMAIN] = NULL,        [CMD_TAKES_A_DOMAIN] = "DOMAIN",
+        [CMD_TAKES_ONE_OR_ALL] = "[DOMAIN]", [CMD_TAKES_A_GRAPH] = "GRAPH.json [MACHINE.json]",
+        [CMD_TAKES_FILES] = "NAME FILE...",  [CMD_TAKES_A_NAME] = "NAME"};
     struct argp whole = {.options = options, .parser = cmd_parse_key};
 
     if (argp != NULL)

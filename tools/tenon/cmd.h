@@ -14,14 +14,17 @@ enum { CMD_FINE = 0, CMD_TROUBLE = 1, CMD_USAGE = 2, CMD_NO_DOMAIN = 3 };
 
 /** A verb; argv[0] is "tenon VERB". @return an exit code */
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_tickets, cmd_gc, cmd_doctor, cmd_simulate;
+cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_tickets, cmd_gc, cmd_doctor, cmd_simulate,
+    cmd_load, cmd_unload;
 
-/* What a verb takes as its argument: a domain, or a graph, which the verb parses itself. */
+/* What a verb takes as its argument: a domain, or something that the verb parses itself. */
 enum cmd_takes {
     CMD_TAKES_NO_DOMAIN,
     CMD_TAKES_A_DOMAIN,
     CMD_TAKES_ONE_OR_ALL,
-    CMD_TAKES_A_GRAPH
+    CMD_TAKES_A_GRAPH,
+    CMD_TAKES_FILES,
+    CMD_TAKES_A_NAME
 };
 /**
  * The arguments that every verb takes. A verb with more options has a struct that begins with

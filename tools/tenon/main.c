@@ -13,7 +13,8 @@ static const struct verb {
 } verbs[] = {
     {"ls", cmd_ls},         {"stat", cmd_stat},         {"top", cmd_top},
     {"blocks", cmd_blocks}, {"tickets", cmd_tickets},   {"gc", cmd_gc},
-    {"doctor", cmd_doctor}, {"simulate", cmd_simulate},
+    {"doctor", cmd_doctor}, {"simulate", cmd_simulate}, {"load", cmd_load},
+    {"unload", cmd_unload},
 };
 
 static const char documentation[] =
@@ -28,6 +29,8 @@ static const char documentation[] =
     "  tickets DOMAIN   list what exported handles keep: uses, time left, issuer\n"
     "  gc               reclaim dead processes in every domain, remove their files\n"
     "  doctor [DOMAIN]  recount everything and name every discrepancy\n"
+    "  load NAME FILE   read the weights of a model into memory for all processes\n"
+    "  unload NAME      remove them\n"
     "  simulate GRAPH   run a graph of tasks in virtual time, beside lower bounds\n"
     "  help [VERB]      print this help, or that of a verb, as `tenon VERB --help' does\n"
     "\n"

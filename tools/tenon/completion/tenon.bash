@@ -17,7 +17,7 @@ _tenon_domains()
 _tenon_takes_argument()
 {
     case $1 in
-    --sort | -s | --limit | -n | --holder | -p | --delay | -d | --resources | -r | --trace | -t) return 0 ;;
+    --domain | --for | -f | --sort | -s | --limit | -n | --holder | -p | --delay | -d | --resources | -r | --trace | -t) return 0 ;;
     esac
     return 1
 }
@@ -33,7 +33,7 @@ _tenon_files()
 _tenon()
 {
     local word=${COMP_WORDS[COMP_CWORD]} option= verb= domain= i options='--json --help --version'
-    local verbs='ls stat top blocks tickets gc doctor simulate help' takes_domain= takes_file=
+    local verbs='ls stat top blocks tickets gc doctor load unload simulate help' takes_domain= takes_file=
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
@@ -76,6 +76,11 @@ _tenon()
         takes_domain=1
         options+=' --fix'
         ;;
+    load)
+        if [[ -n $domain ]]; then takes_file=1; fi
+        options+=' --domain --for --quiet'
+        ;;
+    unload) options+=' --domain' ;;
     simulate)
         takes_file=1
         options+=' --resources --trace'
