@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Store: a map from keys to values, which are any objects (codec.c), or bytes and tensors.
+ * Store: a map from keys to values, which are any objects (codec.c), or parts: bytes and
+ * tensors, as a program in C puts and gets them.
  *
  * S1. Once the library has told this process to make a value, no code of Python runs before
  *     the call of make(). So an exception of a signal handler is raised inside of that call or
@@ -100,36 +101,75 @@ static int read_version(PyObject *version, uint64_t *ret)
     return -1;
 }
 
-/* -1: raised */
-static int put_value(PyObject *self, PyObject *key, PyObject *value,
-                     const tn_store_put_options *options, uint64_t *ret_version)
+/* Put the bytes and the tensors of `encoded`. -1: raised */
+static int put_encoded(PyObject *self, PyObject *key, const tnp_encoded *encoded,
+                       const tn_store_put_options *options, uint64_t *ret_version)
 {
-    tnp_encoded encoded;
-    const char *text = tnp_key(key, false);
     int status = 0;
-    if (text == NULL || tnp_object_handle(self) == NULL ||
-        tnp_encode(((tnp_object *)self)->domain, value, options->deadline, &encoded) < 0)
-        return -1;
-    tn_tensor *few[TNP_FEW_TENSORS], **all = tnp_handles_of(encoded.tensors, few);
-    tn_store *store = all == NULL ? NULL : tnp_object_handle(self);
+    tn_tensor *few[TNP_FEW_TENSORS], **all = tnp_handles_of(encoded->tensors, few);
+    const char *text = all == NULL ? NULL : tnp_key(key, false);
+    tn_store *store = text == NULL ? NULL : tnp_object_handle(self);
     if (store != NULL) {
-        tn_message message = {.bytes = encoded.start,
-                              .size_bytes = encoded.size_bytes,
-                              .tensors = all,
-                              .tensor_count = encoded.tensors == NULL
-                                                  ? 0
-                                                  : (uint32_t)PyList_GET_SIZE(encoded.tensors)};
+        tn_message message = {
+            .bytes = encoded->start,
+            .size_bytes = encoded->size_bytes,
+            .tensors = all,
+            .tensor_count =
+                encoded->tensors == NULL ? 0 : (uint32_t)PyList_GET_SIZE(encoded->tensors)};
         TNP_OBJECT_WAIT(self, status,
                         tn_store_put(store, text, &message, options, ret_version));
         if (status != 0)
             raise_for_key(status, key);
         else
-            tnp_count_sent(&encoded);
+            tnp_count_sent(encoded);
     }
     if (all != few)
         PyMem_Free(all);
-    tnp_encoded_fini(&encoded);
     return store == NULL || status != 0 ? -1 : 0;
+}
+
+/* -1: raised */
+static int put_value(PyObject *self, PyObject *key, PyObject *value,
+                     const tn_store_put_options *options, uint64_t *ret_version)
+{
+    tnp_encoded encoded;
+    if (tnp_key(key, false) == NULL || tnp_object_handle(self) == NULL ||
+        tnp_encode(((tnp_object *)self)->domain, value, options->deadline, &encoded) < 0)
+        return -1;
+    int failed = put_encoded(self, key, &encoded, options, ret_version);
+    tnp_encoded_fini(&encoded);
+    return failed;
+}
+
+/* `parts` is a tuple of bytes and a sequence of tensors. -1: raised */
+static int put_pair(PyObject *self, PyObject *key, PyObject *parts,
+                    const tn_store_put_options *options, uint64_t *ret_version)
+{
+    Py_buffer bytes;
+    PyObject *tensors;
+    int failed = 0;
+    if (!PyTuple_Check(parts)) {
+        PyErr_Format(PyExc_TypeError, "the parts are a tuple of bytes and tensors, not %.200s",
+                     Py_TYPE(parts)->tp_name);
+        return -1;
+    }
+    if (!PyArg_ParseTuple(parts, "y*O:parts", &bytes, &tensors))
+        return -1;
+    tnp_encoded encoded = {.start = bytes.buf,
+                           .size_bytes = (size_t)bytes.len,
+                           .tensors = PySequence_List(tensors)};
+    if (encoded.tensors == NULL)
+        failed = -1;
+    for (Py_ssize_t i = 0; failed == 0 && i < PyList_GET_SIZE(encoded.tensors); i++)
+        if (!tnp_is_tensor(PyList_GET_ITEM(encoded.tensors, i))) {
+            PyErr_Format(PyExc_TypeError, "tensors[%zd] is not a tenon.Tensor", i);
+            failed = -1;
+        }
+    if (failed == 0)
+        failed = put_encoded(self, key, &encoded, options, ret_version);
+    tnp_encoded_fini(&encoded);
+    PyBuffer_Release(&bytes);
+    return failed;
 }
 
 static PyObject *put(PyObject *self, PyObject *args, PyObject *keywords)
@@ -148,6 +188,24 @@ static PyObject *put(PyObject *self, PyObject *args, PyObject *keywords)
         return NULL;
     options.flags = (if_absent ? TN_PUT_IF_ABSENT : 0) | (pinned ? TN_PUT_PINNED : 0);
     return put_value(self, key, value, &options, &version) < 0
+               ? NULL
+               : PyLong_FromUnsignedLongLong(version);
+}
+
+static PyObject *put_parts(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"key", "parts", "if_absent", "lifetime", "timeout", NULL};
+    tn_store_put_options options = {.struct_size = sizeof options};
+    PyObject *key, *parts, *lifetime = NULL, *timeout = NULL;
+    int if_absent = 0;
+    uint64_t version;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|$pOO:put_parts", names, &key, &parts,
+                                     &if_absent, &lifetime, &timeout) ||
+        read_lifetime(lifetime, &options.lifetime_ns) < 0 ||
+        tnp_deadline(timeout, TN_NOW, &options.deadline) < 0)
+        return NULL;
+    options.flags = if_absent ? TN_PUT_IF_ABSENT : 0;
+    return put_pair(self, key, parts, &options, &version) < 0
                ? NULL
                : PyLong_FromUnsignedLongLong(version);
 }
@@ -208,22 +266,27 @@ static PyObject *get_with_version(PyObject *self, PyObject *key)
     return value == NULL ? NULL : Py_BuildValue("(NK)", value, (unsigned long long)version);
 }
 
+/* (bytes, tensors) of a value, which is consumed. NULL: raised; the store still has the value.
+ */
+static PyObject *take_apart(PyObject *self, tn_message *message)
+{
+    PyObject *tensors = tnp_take_tensors(message, ((tnp_object *)self)->domain);
+    PyObject *bytes =
+        tensors == NULL ? NULL : tnp_bytes(NULL, message->bytes, message->size_bytes);
+    tn_message_fini(message);
+    if (bytes != NULL)
+        return Py_BuildValue("(NN)", bytes, tensors);
+    Py_XDECREF(tensors);
+    return NULL;
+}
+
 static PyObject *parts(PyObject *self, PyObject *key)
 {
     tn_message message;
     int found = look_up(self, key, &message, NULL);
     if (found == 0)
         PyErr_SetObject(PyExc_KeyError, key);
-    if (found <= 0)
-        return NULL;
-    PyObject *tensors = tnp_take_tensors(&message, ((tnp_object *)self)->domain);
-    PyObject *bytes =
-        tensors == NULL ? NULL : tnp_bytes(NULL, message.bytes, message.size_bytes);
-    tn_message_fini(&message);
-    if (bytes != NULL)
-        return Py_BuildValue("(NN)", bytes, tensors);
-    Py_XDECREF(tensors);
-    return NULL;
+    return found <= 0 ? NULL : take_apart(self, &message);
 }
 
 static PyObject *contains(PyObject *self, PyObject *key)
@@ -251,14 +314,23 @@ static void give_up(PyObject *self, const char *key)
     PyErr_Restore(type, error, traceback);
 }
 
+/* How the values of a call are put and got: as objects, or as parts. */
+struct form {
+    int (*put)(PyObject *self, PyObject *key, PyObject *value,
+               const tn_store_put_options *options, uint64_t *ret_version);
+    PyObject *(*read)(PyObject *self, tn_message *message);
+};
+
+static const struct form as_object = {put_value, decode}, as_parts = {put_pair, take_apart};
+
 /* Call make() and put what it returns. All processes then use the memory of the store. */
 static PyObject *make_value(PyObject *self, PyObject *key, PyObject *make,
-                            const tn_store_put_options *options)
+                            const tn_store_put_options *options, const struct form *form)
 {
     uint64_t version;
     tn_message message;
     PyObject *made = PyObject_CallObject(make, NULL);
-    if (made == NULL || put_value(self, key, made, options, &version) < 0) {
+    if (made == NULL || form->put(self, key, made, options, &version) < 0) {
         Py_XDECREF(made);
         give_up(self, PyUnicode_AsUTF8(key));
         return NULL;
@@ -267,10 +339,11 @@ static PyObject *make_value(PyObject *self, PyObject *key, PyObject *make,
     if (found == 0)
         return made; /* the value has been removed already */
     Py_DECREF(made);
-    return found < 0 ? NULL : decode(self, &message);
+    return found < 0 ? NULL : form->read(self, &message);
 }
 
-static PyObject *get_or_make(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *get_or_make_as(PyObject *self, PyObject *args, PyObject *keywords,
+                                const struct form *form)
 {
     static char *names[] = {"key", "make", "timeout", "lifetime", "pinned", NULL};
     tn_store_put_options options = {.struct_size = sizeof options};
@@ -293,8 +366,18 @@ static PyObject *get_or_make(PyObject *self, PyObject *args, PyObject *keywords)
         return NULL;
     TNP_OBJECT_WAIT(self, status, tn_store_get_or_make(store, text, deadline, &message));
     if (status == TN_STORE_MAKE)
-        return make_value(self, key, make, &options); /* S1 */
-    return status != 0 ? tnp_raise(status) : decode(self, &message);
+        return make_value(self, key, make, &options, form); /* S1 */
+    return status != 0 ? tnp_raise(status) : form->read(self, &message);
+}
+
+static PyObject *get_or_make(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    return get_or_make_as(self, args, keywords, &as_object);
+}
+
+static PyObject *parts_or_make(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    return get_or_make_as(self, args, keywords, &as_parts);
 }
 
 /* ---- changes ----------------------------------------------------------------------------- */
@@ -330,6 +413,18 @@ static PyObject *set_pinned(PyObject *self, PyObject *args)
     TNP_OBJECT_WAIT(self, status, tn_store_set_pinned(store, text, pinned != 0));
     if (status != 0)
         return raise_for_key(status, key);
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_kept(PyObject *self, PyObject *kept)
+{
+    int is_kept = PyObject_IsTrue(kept);
+    tn_store *store = is_kept < 0 ? NULL : tnp_object_handle(self);
+    if (store == NULL)
+        return NULL;
+    int status = tn_store_set_kept(store, is_kept != 0);
+    if (status != 0)
+        return tnp_raise(status);
     Py_RETURN_NONE;
 }
 
@@ -395,6 +490,9 @@ static PyMethodDef store_methods[] = {
      "put($self, /, key, value, *, if_absent=False, if_version=None, lifetime=None, "
      "pinned=False, timeout=0)\n--\n\n"
      "Give a key a value, which is any object that can be pickled; returns its version."},
+    {"put_parts", WITH_KEYWORDS(put_parts), METH_VARARGS | METH_KEYWORDS,
+     "put_parts($self, /, key, parts, *, if_absent=False, lifetime=None, timeout=0)\n--\n\n"
+     "Give a key a value of (bytes, tensors); returns its version."},
     {"get", get, METH_VARARGS,
      "get($self, key, missing=..., /)\n--\n\n"
      "The value of a key; KeyError, or `missing`, if it has none."},
@@ -410,12 +508,18 @@ static PyMethodDef store_methods[] = {
     {"get_or_make", WITH_KEYWORDS(get_or_make), METH_VARARGS | METH_KEYWORDS,
      "get_or_make($self, /, key, make, *, timeout=None, lifetime=None, pinned=False)\n--\n\n"
      "The value of a key; if it has none, one process calls make() and puts the result."},
+    {"parts_or_make", WITH_KEYWORDS(parts_or_make), METH_VARARGS | METH_KEYWORDS,
+     "parts_or_make($self, /, key, make, *, timeout=None, lifetime=None, pinned=False)\n--\n\n"
+     "The same with (bytes, tensors), which make() returns, too."},
     {"delete", remove_key, METH_VARARGS,
      "delete($self, key, if_version=None, /)\n--\n\n"
      "Remove a key and its value."},
     {"set_pinned", set_pinned, METH_VARARGS,
      "set_pinned($self, key, pinned, /)\n--\n\n"
      "Choose whether a value may be evicted."},
+    {"set_kept", set_kept, METH_O,
+     "set_kept($self, kept, /)\n--\n\n"
+     "Choose whether tenond keeps the store while it has values."},
     {"entries", tnp_store_entries, METH_O,
      "entries($self, prefix, /)\n--\n\n"
      "(key, version, bytes, seconds left, tensors, pinned, pid of the maker) of each key."},
