@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from ._executor import Executor
     from ._inspect import Report as Report, inspect as inspect
     from ._meeting import Event, Lock, Message, Queue, Semaphore
+    from ._model_files import load_file
+    from ._models import Model, load, publish, unload
     from ._resources import resource_id as resource_id, resources as resources, secede as secede
     from ._schedulers import set_options
     from ._store import Store, StoreEntry, StoreInfo
@@ -67,6 +69,8 @@ else:
         "_executor": ["Executor"],
         "_inspect": ["Report", "inspect"],
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
+        "_model_files": ["load_file"],
+        "_models": ["Model", "load", "publish", "unload"],
         "_resources": ["resource_id", "resources", "secede"],
         "_schedulers": ["set_options"],
         "_store": ["Store", "StoreEntry", "StoreInfo"],
@@ -108,6 +112,7 @@ __all__ = [
     "Lock",
     "ManagerFailed",
     "Message",
+    "Model",
     "NoMemory",
     "NotFound",
     "PeerDied",
@@ -131,11 +136,15 @@ __all__ = [
     "from_dlpack",
     "full",
     "inspect",
+    "load",
+    "load_file",
+    "publish",
     "resource_id",
     "resources",
     "secede",
     "set_options",
     "share",
     "trace",
+    "unload",
     "zeros",
 ]

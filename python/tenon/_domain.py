@@ -58,7 +58,8 @@ def named(name: str) -> _core.Domain:
     global _present
     with _lock:
         if _is_gone(_present):
-            _present = _join(name)
+            known = _foreign.pop(name, None)
+            _present = _join(name) if _is_gone(known) else known
             return _present
         if _present.name == name:
             return _present
@@ -81,6 +82,22 @@ def meet(name: str) -> _core.Domain:
                 _present = domain
             else:
                 _foreign[name] = domain
+        return domain
+
+
+def aside(name: str, is_made: bool) -> _core.Domain:
+    """Join the domain with this name, or make it. It does not become the domain of this process."""
+    with _lock:
+        if not _is_gone(_present) and _present.name == name:
+            return _present
+        domain = _foreign.get(name)
+        if _is_gone(domain):
+            if is_made:
+                domain = _core.Domain.open(name, seats=_MOST_PROCESSES, objects=_MOST_OBJECTS)
+            else:
+                domain = _core.Domain.join(name)
+            _at_exit()
+            _foreign[name] = domain
         return domain
 
 

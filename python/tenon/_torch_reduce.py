@@ -20,7 +20,7 @@ from ._torch_private import (
     untyped,
     warn_if_has_hooks,
 )
-from ._torch_storage import over, share, storages
+from ._torch_storage import over_fixed, share, storages
 
 _SPARSE_COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
@@ -64,7 +64,7 @@ def _over_part(tensor, offset, size_bytes):
         )
     if (offset, size_bytes) != (0, tensor.nbytes):
         tensor = tensor.view((size_bytes,), "uint8", None, tensor.byte_offset + offset)
-    return over(tensor)
+    return over_fixed(tensor)  # the sender has it as a tensor of PyTorch, too
 
 
 def reduce_any_storage(storage):

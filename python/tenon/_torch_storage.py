@@ -128,6 +128,25 @@ def over(tensor):
         return storage
 
 
+def over_fixed(tensor):
+    """The storage over all of a shared, contiguous tensor, also if this process may only read it.
+
+    PyTorch does not know such memory: an operation that writes to it ends the process by SIGSEGV.
+    """
+    if not tensor.readonly:
+        return over(tensor)
+    with lock:
+        storage = storages.get(tensor.address, tensor.nbytes)
+        if storage is None:
+            if tensor.dtype != "uint8" or tensor.ndim != 1:
+                tensor = tensor.view((tensor.nbytes,), "uint8", None, tensor.byte_offset)
+            window = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.address)
+            window.memory = memoryview(tensor)  # which keeps the memory
+            storage = untyped(torch.frombuffer(window, dtype=torch.uint8))
+            storages.add(storage, tensor.domain)
+        return storage
+
+
 def move(storage, target):
     """Copy a storage into a new tensor of its size, and give the storage that memory."""
     size_bytes, memory = storage.nbytes(), target.view((storage.nbytes(),), "uint8")

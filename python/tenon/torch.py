@@ -21,15 +21,15 @@ meanwhile, the sender or the receiver gets NotFound or Corrupt.
 """
 
 import warnings
-from typing import Any, NamedTuple, Optional, Sequence, TypeVar, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, TypeVar, Union
 
 import torch
 
-from . import _core, _torch_cuda, _torch_file, _torch_storage
+from . import _core, _models, _torch_cuda, _torch_file, _torch_storage
 from ._cpython import ForkingPickler, extra_reducers
 from ._torch_private import apply_to_module, check_words, is_lazy, untyped
 from ._torch_reduce import check_device, parts_of, reduce_any_storage, reduce_tensor
-from ._torch_storage import check_device_of, find, is_shared_originally, over, share
+from ._torch_storage import check_device_of, find, is_shared_originally, over, over_fixed, share
 
 __all__ = [
     "Copies",
@@ -40,6 +40,7 @@ __all__ = [
     "install",
     "is_installed",
     "is_shared",
+    "load_state_dict",
     "share_memory",
     "to_torch",
     "uninstall",
@@ -178,7 +179,10 @@ def _same_memory(tensor, dtype):
         )
     if tensor.domain is None or tensor.byte_offset % tensor.itemsize != 0:
         return _from_dlpack(tensor)
-    storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
+    return _in_storage(tensor, dtype, over(tensor.view((tensor.storage_bytes,), "uint8", None, 0)))
+
+
+def _in_storage(tensor, dtype, storage):
     strides = tuple(max(step, 0) for step in tensor.strides)  # a negative stride of one element is never used
     place = tensor.byte_offset // tensor.itemsize, tensor.shape, strides
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, *place)
@@ -205,6 +209,52 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
     else:
         result = _same_memory(tensor, dtype)
     return result.requires_grad_() if tensor.requires_grad else result
+
+
+# ---- models
+
+
+def _fixed(name, tensor):
+    """The same memory as a torch.Tensor, although this process may only read it."""
+    dtype = getattr(torch, tensor.dtype, None)
+    if dtype is None:
+        raise TypeError(f"the tensor {name!r} is of {tensor.dtype}, which this PyTorch does not have")
+    if tensor.size == 0:
+        return torch.empty(tensor.shape, dtype=dtype)
+    if tensor.byte_offset % tensor.itemsize != 0:  # a storage of its own
+        return torch.empty(0, dtype=dtype).set_(over_fixed(tensor), 0, tensor.shape, tensor.strides)
+    return _in_storage(tensor, dtype, over_fixed(tensor.view((tensor.storage_bytes,), "uint8", None, 0)))
+
+
+def load_state_dict(
+    name: str, *, domain: str = _models.DOMAIN, timeout: Optional[float] = 0
+) -> Dict[str, torch.Tensor]:
+    """Get a model of tenon.load() as tensors of PyTorch, for `module.load_state_dict(..., assign=True)`.
+
+    Nothing is copied: the tensors are over the memory that all processes have, and views of one storage.
+
+    The kernel refuses writes to this memory, and PyTorch does not know read-only tensors: an operation that writes
+    to one of them in place, as a step of an optimizer does, ends the process by SIGSEGV, without an exception. In
+    the process that published the model, it changes the model of all. clone() a tensor to change it.
+
+    Parameters
+    ----------
+    name : str
+    domain : str, the name of the domain that has the model
+    timeout : float, seconds to wait for a model that is not there yet; None without a limit
+
+    Returns
+    -------
+    dict, name -> torch.Tensor on the CPU, in the order of the model's files
+
+    Raises
+    ------
+    what tenon.load() raises
+    TypeError
+        This PyTorch does not have the dtype of a tensor.
+    """
+    tensors = _models.attach(name, domain, timeout).tensors
+    return {key: _fixed(key, tensor) for key, tensor in tensors.items()}
 
 
 # ---- CUDA
