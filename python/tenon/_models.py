@@ -200,25 +200,29 @@ def parts_of(
     return said, result
 
 
-def _array(tensor: _core.Tensor) -> Any:
-    """A read-only array of NumPy over a tensor; the tensor itself if NumPy lacks its dtype."""
+def _dtype_of_numpy(name: str) -> Any:
+    """The dtype of this name, also one that ml_dtypes has added; None: NumPy has none."""
     import numpy
 
     try:
-        dtype = numpy.dtype(tensor.dtype)  # also one that ml_dtypes has added
+        return numpy.dtype(name)
     except TypeError:
-        return tensor
-    if tensor.size == 0:
-        array = numpy.empty(tensor.shape, dtype)
-    else:
-        data = numpy.asarray(tensor.view((tensor.nbytes,), "uint8", None, tensor.byte_offset))
-        array = data.view(dtype).reshape(tensor.shape)
-    array.flags.writeable = False  # the memory is writable in the process that published it
-    return array
+        return None
 
 
 def as_arrays(contents: Contents) -> Model:
-    model = Model((name, _array(tensor)) for name, tensor in contents.tensors.items())
+    """Read-only arrays of NumPy over the tensors. A tensor of a dtype that NumPy lacks stays one."""
+    import numpy
+
+    model, dtypes = Model(), {}
+    for name, tensor in contents.tensors.items():
+        kind = tensor.dtype
+        dtype = dtypes[kind] if kind in dtypes else dtypes.setdefault(kind, _dtype_of_numpy(kind))
+        if dtype is None:
+            model[name] = tensor
+            continue
+        array = model[name] = numpy.ndarray(tensor.shape, dtype, tensor)
+        array.flags.writeable = False  # the memory is writable in the process that has read the file
     model.metadata, model.files = contents.metadata, contents.files
     return model
 
@@ -283,7 +287,7 @@ def load(name: str, *, domain: str = DOMAIN, timeout: Optional[float] = 0) -> Mo
     """Get a model that `tenon load`, publish() or load_file() has put into the memory of this host.
 
     Nothing is copied: all processes have the same memory. The arrays are read-only, and the kernel refuses
-    writes to the memory in every process but the one that published it. The arrays stay valid after unload().
+    writes to the memory in every process but the one that filled it. The arrays stay valid after unload().
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
 # ---- models
 
 
-def _fixed(name, tensor):
+def _fixed(name, tensor, storages):
     """The same memory as a torch.Tensor, although this process may only read it."""
     dtype = getattr(torch, tensor.dtype, None)
     if dtype is None:
@@ -223,7 +223,10 @@ def _fixed(name, tensor):
         return torch.empty(tensor.shape, dtype=dtype)
     if tensor.byte_offset % tensor.itemsize != 0:  # a storage of its own
         return torch.empty(0, dtype=dtype).set_(over_fixed(tensor), 0, tensor.shape, tensor.strides)
-    return _in_storage(tensor, dtype, over_fixed(tensor.view((tensor.storage_bytes,), "uint8", None, 0)))
+    start = tensor.address - tensor.byte_offset
+    if start not in storages:
+        storages[start] = over_fixed(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
+    return _in_storage(tensor, dtype, storages[start])
 
 
 def load_state_dict(
@@ -235,7 +238,8 @@ def load_state_dict(
 
     The kernel refuses writes to this memory, and PyTorch does not know read-only tensors: an operation that writes
     to one of them in place, as a step of an optimizer does, ends the process by SIGSEGV, without an exception. In
-    the process that published the model, it changes the model of all. clone() a tensor to change it.
+    the process whose load_file() has read the file, it may change the model of all processes instead. clone() a
+    tensor to change it.
 
     Parameters
     ----------
@@ -253,8 +257,8 @@ def load_state_dict(
     TypeError
         This PyTorch does not have the dtype of a tensor.
     """
-    tensors = _models.attach(name, domain, timeout).tensors
-    return {key: _fixed(key, tensor) for key, tensor in tensors.items()}
+    tensors, storages = _models.attach(name, domain, timeout).tensors, {}
+    return {key: _fixed(key, tensor, storages) for key, tensor in tensors.items()}
 
 
 # ---- CUDA

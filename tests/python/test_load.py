@@ -45,10 +45,10 @@ def tensors():
 
 def run(context, target, *arguments):
     """What a child puts into the queue that it gets last."""
-    results = context.SimpleQueue()
+    results = context.Queue()
     child = context.Process(target=target, args=(*arguments, results))
     child.start()
-    result = results.get()
+    result = results.get(timeout=WAIT_S)
     child.join(WAIT_S)
     assert child.exitcode == 0
     return result
@@ -188,6 +188,23 @@ def test_a_name_is_published_once(place):
     assert tenon.load("net", domain=place)["x"].tolist() == [0] * 3
 
 
+class First:
+    """An array that another publisher of the same name is faster than."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __array__(self, dtype=None, copy=None):
+        tenon.publish("net", {"x": np.zeros(3)}, domain=self.place)
+        return np.ones(3)
+
+
+def test_the_slower_one_of_two_publishers_is_told(place):
+    with pytest.raises(tenon.Exists, match="has a model 'net' already"):
+        tenon.publish("net", {"x": First(place)}, domain=place)
+    assert tenon.load("net", domain=place)["x"].tolist() == [0] * 3
+
+
 def test_arrays_stay_valid_after_the_model_is_unloaded(place):
     tenon.publish("net", tensors(), domain=place)
     model, state = tenon.load("net", domain=place), tenon.torch.load_state_dict("net", domain=place)
@@ -241,6 +258,19 @@ def test_a_value_that_is_no_model_is_refused(place, said, kind, words):
     store.close()
 
 
+def test_a_tensor_need_not_be_aligned(place):
+    store = _models.open_store(place, is_made=True)
+    whole = store.domain.empty((13,), "uint8", strategy="file_descriptor", write_once=True)
+    view = whole.view((3,), "float32", None, 1)
+    view[...] = 2.5
+    store.put_parts("net", (json.dumps(GOOD).encode(), [view]))
+    del view, whole
+    model, state = tenon.load("net", domain=place), tenon.torch.load_state_dict("net", domain=place)
+    assert model["x"].tolist() == state["x"].tolist() == [2.5] * 3
+    assert model["x"].ctypes.data == state["x"].data_ptr()
+    store.close()
+
+
 def test_two_tensors_of_one_name_are_refused(place):
     store = _models.open_store(place, is_made=True)
     tensor = store.domain.zeros((3,), "float32")
@@ -268,12 +298,12 @@ def load_in_child(place, gate, results):
 
 
 def test_a_load_waits_for_a_model_that_comes(place, fork):
-    gate, results = fork.Semaphore(0), fork.SimpleQueue()
+    gate, results = fork.Semaphore(0), fork.Queue()
     child = fork.Process(target=load_in_child, args=(place, gate, results))
     child.start()
-    gate.acquire()
+    assert gate.acquire(timeout=WAIT_S)
     tenon.publish("net", tensors(), domain=place)
-    assert results.get() == 1000
+    assert results.get(timeout=WAIT_S) == 1000
     child.join(WAIT_S)
     with pytest.raises(tenon.NotFound):
         tenon.load("gone", domain=place, timeout=0.01)
@@ -303,9 +333,11 @@ def test_processes_have_one_memory_that_they_only_read(place, quick):
 
 def write_by_force(place, kind):
     if kind == "numpy":
-        ctypes.memset(tenon.load("net", domain=place)["b"].ctypes.data, 1, 8)
+        model = tenon.load("net", domain=place)
+        ctypes.memset(model["b"].ctypes.data, 1, 8)
     else:
-        tenon.torch.load_state_dict("net", domain=place)["b"].zero_()
+        state = tenon.torch.load_state_dict("net", domain=place)
+        state["b"].zero_()
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -364,19 +396,19 @@ def test_a_killed_publisher_leaves_nothing_under_the_name(place, where):
 def hold(place, gate, results):
     model = tenon.load("net", domain=place)
     results.put("loaded")
-    gate.acquire()
+    assert gate.acquire(timeout=WAIT_S)
     results.put(float(model["b"].sum()))
 
 
 def test_an_unload_leaves_a_process_its_arrays(place, quick):
     tenon.publish("net", tensors(), domain=place)
-    gate, results = quick.Semaphore(0), quick.SimpleQueue()
+    gate, results = quick.Semaphore(0), quick.Queue()
     child = quick.Process(target=hold, args=(place, gate, results))
     child.start()
-    assert results.get() == "loaded"
+    assert results.get(timeout=WAIT_S) == "loaded"
     tenon.unload("net", domain=place)
     gate.release()
-    assert results.get() == 1000
+    assert results.get(timeout=WAIT_S) == 1000
     child.join(WAIT_S)
 
 
@@ -480,12 +512,12 @@ def load_and_count(place, path, start, reads, results):
 
 def test_eight_processes_load_a_file_once(place, tmp_path, quick):
     np.savez(tmp_path / "a.npz", **tensors())
-    start, reads, results = quick.Barrier(8), quick.Semaphore(0), quick.SimpleQueue()
+    start, reads, results = quick.Barrier(8), quick.Semaphore(0), quick.Queue()
     arguments = (place, tmp_path / "a.npz", start, reads, results)
     children = [quick.Process(target=load_and_count, args=arguments) for _ in range(8)]
     for child in children:
         child.start()
-    assert [results.get() for _ in children] == [1000] * 8
+    assert [results.get(timeout=WAIT_S) for _ in children] == [1000] * 8
     for child in children:
         child.join(WAIT_S)
         assert child.exitcode == 0
