@@ -155,7 +155,8 @@ class Rocm(unittest.TestCase):
             self.assertEqual(fake.fake_make(path.encode(), None), 0)
             environment = dict(os.environ, TENON_HIP_LIBRARY=os.environ["TENON_TEST_FAKEHIP"], TENON_FAKECUDA=path,
                                TENON_CUDA_LIBRARY="/no/driver.so", TENON_RUNTIME_DIR=folder)
-            run = {"env": environment, "text": True, "capture_output": True, "timeout": TIMEOUT_S, "check": True}
+            run = {"env": environment, "text": True, "capture_output": True, "timeout": TIMEOUT_S, "check": False}
+            # It looks at the domains of other tests, too, which may have damage, so its exit code means nothing here.
             text = subprocess.run([TENON, "doctor"], **run).stdout
             self.assertRegex(text, rf"(?m)^cuda: none: /no/driver.so.*\nrocm:0: Fake device 0, {UUID}, 1.0 GiB, ROCm 7.13$")
             report = json.loads(subprocess.run([TENON, "doctor", "--json"], **run).stdout)

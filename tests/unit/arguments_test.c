@@ -50,6 +50,7 @@ static void finish(void)
 #define OPEN_QUEUE(d_, name, flags, ret)     tn_queue_open(d_, name, NULL, flags, ret)
 #define OPEN_SEMAPHORE(d_, name, flags, ret) tn_semaphore_open(d_, name, 1, flags, ret)
 #define OPEN_BARRIER(d_, name, flags, ret)   tn_barrier_open(d_, name, 1, flags, ret)
+#define OPEN_STORE(d, name, flags, it)       tn_store_open(d, name, NULL, flags, it)
 
 TN_TEST(no_object_is_made_or_opened_without_what_it_takes)
 {
@@ -61,10 +62,11 @@ TN_TEST(no_object_is_made_or_opened_without_what_it_takes)
     OPENER_REFUSES(tn_lock_open);
     OPENER_REFUSES(tn_condition_open);
     OPENER_REFUSES(OPEN_BARRIER);
+    OPENER_REFUSES(OPEN_STORE);
     INVALID(tn_object_open_id(NULL, 0, 1, &it));
     INVALID(tn_object_open_id(d, 0, 1, NULL));
     INVALID(tn_object_open_id(d, -1, 1, &it));
-    INVALID(tn_object_open_id(d, TN_OBJECT_BARRIER + 1, 1, &it));
+    INVALID(tn_object_open_id(d, TN_OBJECT_STORE + 1, 1, &it));
     INVALID(tn_object_open_id(d, 0, 0, &it));
     assert_string_equal(tn_error_detail(),
                         "no object has the id 0, which tn_object_id() gives for NULL");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The room queue: slots and positions (ring.c, I1 to I4), forms of messages (message.c), roles,
- * and the list of kinds. A queue of three slots, which is no power of two, unless a test says
+ * The room queue: slots and positions (ring.c, I1 to I4), forms of messages (message.c), and
+ * roles. A queue of three slots, which is no power of two, unless a test says
  * otherwise.
  */
 #include "queue/ring.h"
@@ -337,19 +337,5 @@ TN_TEST(the_first_push_and_the_first_pop_take_a_role)
     assert_false(tni_seat_set_has(&object->consumers, domain->seat));
     assert_int_equal(pop(), 1);
     assert_true(tni_seat_set_has(&object->consumers, domain->seat));
-    finish();
-}
-
-TN_TEST(each_number_of_a_kind_leads_to_that_kind)
-{
-    begin(TN_QUEUE_REDELIVER);
-    assert_null(tni_kind_of(domain, TNI_OBJECT_FREE));
-    assert_null(tni_kind_of(domain, TNI_OBJECT_KINDS));
-    for (uint32_t n = TNI_OBJECT_QUEUE; n < TNI_OBJECT_KINDS; n++) {
-        const struct tni_kind *kind = tni_kind_of(domain, n);
-        assert_int_equal(kind->number, n);
-        assert_string_equal(kind->name, tni_object_kind_name(n));
-        assert_true(kind->handle_bytes >= sizeof(struct tn_object));
-    }
     finish();
 }

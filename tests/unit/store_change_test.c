@@ -81,3 +81,17 @@ TN_TEST(an_empty_value_is_that_of_its_record_or_none)
     tn_message_fini(&m);
     finish();
 }
+
+TN_TEST(each_number_of_a_kind_leads_to_that_kind)
+{
+    begin();
+    assert_null(tni_kind_of(d, TNI_OBJECT_FREE));
+    assert_null(tni_kind_of(d, TNI_OBJECT_KINDS));
+    for (uint32_t n = TNI_OBJECT_QUEUE; n < TNI_OBJECT_KINDS; n++) {
+        const struct tni_kind *kind = tni_kind_of(d, n);
+        assert_int_equal(kind->number, n);
+        assert_string_equal(kind->name, tni_object_kind_name(n));
+        assert_true(kind->handle_bytes >= sizeof(struct tn_object));
+    }
+    finish();
+}
