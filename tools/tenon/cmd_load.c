@@ -268,7 +268,10 @@ static int load(const struct arguments *arguments, const struct load_files *file
 {
     tn_domain *domain;
     tn_store *store;
-    int status = tn_domain_open(arguments->domain, NULL, 0, &domain);
+    /* As many as the Python package asks for: whoever comes first makes the domain. */
+    int status = tn_domain_open(arguments->domain,
+                                TN_OPTIONS(tn_domain_options, .seats = 1024, .objects = 16384),
+                                0, &domain);
     if (status != 0)
         return cmd_fail("load", arguments->domain, status);
     status = tn_store_open(domain, LOAD_STORE, NULL, 0, &store);
