@@ -25,6 +25,7 @@ SPEED_BYTES, SPEED_ROUNDS = GIB, 7
 TENSORS, SECOND_ROUNDS = 400, 7
 SECOND_BYTES = int(os.environ.get("TENON_BENCH_LOAD_BYTES", 4 * GIB))
 DOMAIN = f"bench-load-{os.getpid()}"
+os.environ.setdefault("TENON_TENOND", str(TENON.with_name("tenond")))
 
 
 def write_model(path, count, size):
