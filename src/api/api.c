@@ -346,8 +346,8 @@ int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)
     int status = check(d);
     if (status == 0) {
         tni_ticket_expire_due(d);
-        tni_store_expire_due(d);
         status = tni_reaper_reclaim_all(d);
+        tni_store_expire_due(d); /* then no dead process has the claim of a store */
     }
     if (status < 0)
         return status;

@@ -2,7 +2,7 @@
 /*
  * change: how a process changes a store. The invariants are in store.c.
  *
- * Callers: put.c, make.c, expire.c. Death: the claim names the dead process, and `is_settled`
+ * Callers: put.c, make.c, records.c. Death: the claim names the dead process, and `is_settled`
  * is 0 if it had begun; the next owner of the claim makes the chains, the list of free
  * entries and the sums anew from the words of the entries (I4). The reaper recounts the blocks
  * that the dead thread announced.
@@ -77,29 +77,29 @@ static void note_expiry(struct tni_store *head, uint64_t expires_ns)
         atomic_store(&head->expires_ns, expires_ns);
 }
 
-static void count_in(const struct tni_table *t, const struct tni_kept *kept)
+static void count_in(const struct tni_table *t, const struct tni_item *found)
 {
     atomic_fetch_add(&t->head->count, 1);
-    atomic_fetch_add(&t->head->bytes, kept->item.bytes);
-    note_expiry(t->head, kept->item.expires_ns);
+    atomic_fetch_add(&t->head->bytes, found->item.bytes);
+    note_expiry(t->head, found->item.expires_ns);
 }
 
-static void count_out(const struct tni_table *t, const struct tni_kept *kept)
+static void count_out(const struct tni_table *t, const struct tni_item *found)
 {
     atomic_fetch_sub(&t->head->count, 1);
-    atomic_fetch_sub(&t->head->bytes, kept->item.bytes);
+    atomic_fetch_sub(&t->head->bytes, found->item.bytes);
 }
 
 /* pre: the block is kept meanwhile */
 static void count_block(const struct tni_change *c, tni_block block, bool is_new)
 {
-    struct tni_kept kept;
-    if (!tni_kept_read(&c->domain->segment, block, &kept))
+    struct tni_item found;
+    if (!tni_item_read(&c->domain->segment, block, &found))
         return;
     if (is_new)
-        count_in(&c->table, &kept);
+        count_in(&c->table, &found);
     else
-        count_out(&c->table, &kept);
+        count_out(&c->table, &found);
 }
 
 /* ---- words ------------------------------------------------------------------------------- */
@@ -174,12 +174,12 @@ static void rebuild(struct tn_domain *d, const struct tni_table *t)
     for (uint32_t i = t->capacity; i-- > 0;) {
         struct tni_store_entry *entry = &t->entries[i];
         tni_block block = tni_entry_block(atomic_load(&entry->word));
-        struct tni_kept kept;
+        struct tni_item found;
         if (tni_block_is_message(&d->segment, block) &&
-            tni_kept_read(&d->segment, block, &kept)) {
-            link(t, entry, tni_hash(kept.key, kept.item.key_bytes));
-            count_in(t, &kept);
-            version = TNI_MAX(version, kept.item.version);
+            tni_item_read(&d->segment, block, &found)) {
+            link(t, entry, tni_hash(found.key, found.item.key_bytes));
+            count_in(t, &found);
+            version = TNI_MAX(version, found.item.version);
         } else {
             tni_entry_empty(d, entry);
             push_free(t, entry);
@@ -282,7 +282,7 @@ void tni_change_end(struct tni_change *c)
 /* ---- entries ----------------------------------------------------------------------------- */
 
 struct tni_store_entry *tni_change_find(const struct tni_change *c, const struct tni_key *key,
-                                        struct tni_kept *ret_kept)
+                                        struct tni_item *ret_item)
 {
     const struct tni_table *t = &c->table;
     uint32_t next = atomic_load(&t->buckets[key->hash & t->bucket_mask]);
@@ -291,7 +291,8 @@ struct tni_store_entry *tni_change_find(const struct tni_change *c, const struct
         tni_block block = tni_entry_block(atomic_load(&entry->word));
         if (atomic_load(&entry->hash) == key->hash &&
             tni_block_is_message(&c->domain->segment, block) &&
-            tni_kept_read(&c->domain->segment, block, ret_kept) && tni_kept_is(ret_kept, key))
+            tni_item_read(&c->domain->segment, block, ret_item) &&
+            tni_item_has_key(ret_item, key))
             return entry;
         next = atomic_load(&entry->next);
     }
@@ -357,12 +358,12 @@ void tni_change_note(struct tni_change *c, const char *key, uint32_t key_bytes)
 
 /* Remove an entry, and let waiters see that its key has no value any more. */
 void tni_change_drop(struct tni_change *c, struct tni_store_entry *entry,
-                     const struct tni_kept *kept)
+                     const struct tni_item *found)
 {
     char key[TN_STORE_KEY_BYTES];
-    uint32_t key_bytes = kept->item.key_bytes;
-    memcpy(key, kept->key, key_bytes); /* it is in the block that goes */
-    bool is_value = kept->item.maker == 0;
+    uint32_t key_bytes = found->item.key_bytes;
+    memcpy(key, found->key, key_bytes); /* it is in the block that goes */
+    bool is_value = found->item.maker == 0;
     remove_entry(c, entry);
     if (is_value)
         tni_change_note(c, key, key_bytes);
@@ -379,19 +380,19 @@ uint32_t tni_change_expire(struct tni_change *c, const struct tni_store_entry *e
     for (uint32_t i = 0; i < t->capacity; i++) {
         struct tni_store_entry *entry = &t->entries[i];
         tni_block block = tni_entry_block(atomic_load(&entry->word));
-        struct tni_kept kept;
+        struct tni_item found;
         if (!tni_block_is_message(&c->domain->segment, block) ||
-            !tni_kept_read(&c->domain->segment, block, &kept))
+            !tni_item_read(&c->domain->segment, block, &found))
             continue;
-        bool is_expired = tni_item_is_expired(&kept.item);
-        bool is_over = is_expired || (kept.item.maker != 0 &&
-                                      !tni_item_is_promised(c->domain, c->object, &kept.item));
+        bool is_expired = tni_item_is_expired(&found.item);
+        bool is_over = is_expired || (found.item.maker != 0 &&
+                                      !tni_item_is_promised(c->domain, c->object, &found.item));
         if (entry != except && is_over) {
-            tni_change_drop(c, entry, &kept);
+            tni_change_drop(c, entry, &found);
             removed++;
             expired += is_expired;
         } else {
-            note_expiry(t->head, kept.item.expires_ns);
+            note_expiry(t->head, found.item.expires_ns);
         }
     }
     atomic_fetch_add(&t->head->expirations, expired);

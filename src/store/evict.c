@@ -37,13 +37,13 @@ static bool is_held(const struct tni_segment *s, tni_block message)
 
 /* @return false: the entry has nothing that may be evicted */
 static bool may_evict(const struct tni_change *c, struct tni_store_entry *entry,
-                      const struct tni_store_entry *except, struct tni_kept *ret_kept)
+                      const struct tni_store_entry *except, struct tni_item *ret_item)
 {
     const struct tni_segment *s = &c->domain->segment;
     tni_block block = tni_entry_block(atomic_load(&entry->word));
     return entry != except && (atomic_load(&entry->flags) & TNI_STORE_PINNED) == 0 &&
-           tni_block_is_message(s, block) && tni_kept_read(s, block, ret_kept) &&
-           !tni_item_is_promised(c->domain, c->object, &ret_kept->item) && !is_held(s, block);
+           tni_block_is_message(s, block) && tni_item_read(s, block, ret_item) &&
+           !tni_item_is_promised(c->domain, c->object, &ret_item->item) && !is_held(s, block);
 }
 
 /* The entries of a search that were used least recently, in order of use. */
@@ -69,10 +69,10 @@ static void search(const struct tni_change *c, const struct tni_store_entry *exc
     const struct tni_table *t = &c->table;
     struct search f = {0};
     for (uint32_t i = 0; i < t->capacity; i++) {
-        struct tni_kept kept;
+        struct tni_item found;
         uint64_t used = atomic_load_explicit(&t->entries[i].used, memory_order_relaxed);
         if ((f.count < TNI_STORE_VICTIMS || used < f.used[f.count - 1]) &&
-            may_evict(c, &t->entries[i], except, &kept))
+            may_evict(c, &t->entries[i], except, &found))
             insert(&f, i, used);
     }
     /* The last comes first, so that the next victim is at the end of the list. */
@@ -90,14 +90,14 @@ static bool evict_remembered(struct tni_change *c, const struct tni_store_entry 
     uint32_t count = TNI_MIN(atomic_load(&head->victim_count), (uint32_t)TNI_STORE_VICTIMS);
     while (count > 0) {
         uint32_t index = atomic_load(&head->victims[--count]);
-        struct tni_kept kept;
+        struct tni_item found;
         atomic_store(&head->victim_count, count);
         if (index >= c->table.capacity)
             continue;
         struct tni_store_entry *entry = &c->table.entries[index];
-        if (atomic_load(&entry->used) > most || !may_evict(c, entry, except, &kept))
+        if (atomic_load(&entry->used) > most || !may_evict(c, entry, except, &found))
             continue;
-        tni_change_drop(c, entry, &kept);
+        tni_change_drop(c, entry, &found);
         atomic_fetch_add(&head->evictions, 1);
         return true;
     }

@@ -7,7 +7,7 @@
  * entry checks that no entry left a chain meanwhile (`epoch`), since an entry may be in another
  * chain by now. If some did, again and again, it looks at all entries: store.c, I3.
  *
- * Callers: store.c, make.c. Death: nothing here writes.
+ * Callers: store.c. Death: nothing here writes.
  */
 #include <string.h>
 
@@ -22,15 +22,15 @@ bool tni_table_look(const struct tni_segment *s, struct tni_store_entry *entry,
         uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
         const struct tni_still still = {&entry->word, word};
         tni_block block = tni_entry_block(word);
-        struct tni_kept kept;
+        struct tni_item found;
         if (!tni_block_is_message(s, block))
             return false;
-        bool is_item = tni_kept_read(s, block, &kept);
+        bool is_item = tni_item_read(s, block, &found);
         if (is_item) {
-            ret->item = kept.item;
-            ret->skipped_bytes = kept.skipped_bytes;
-            tni_copy_unstable(ret->key, kept.key, kept.item.key_bytes);
-            ret->key[kept.item.key_bytes] = '\0';
+            ret->item = found.item;
+            ret->skipped_bytes = found.skipped_bytes;
+            tni_copy_unstable(ret->key, found.key, found.item.key_bytes);
+            ret->key[found.item.key_bytes] = '\0';
         }
         if (!tni_is_still(&still))
             continue;

@@ -22,12 +22,12 @@ struct making {
 static int promise_in(const struct making *m, struct tni_change *c,
                       const struct tni_new_item *made, bool *ret_has_value)
 {
-    struct tni_kept kept;
-    struct tni_store_entry *entry = tni_change_find(c, &m->key, &kept);
-    *ret_has_value = entry != NULL && tni_item_is_value(&kept.item);
+    struct tni_item found;
+    struct tni_store_entry *entry = tni_change_find(c, &m->key, &found);
+    *ret_has_value = entry != NULL && tni_item_is_value(&found.item);
     if (*ret_has_value)
         return 0;
-    if (entry != NULL && tni_item_is_promised(c->domain, c->object, &kept.item))
+    if (entry != NULL && tni_item_is_promised(c->domain, c->object, &found.item))
         return TN_ERR_TIMED_OUT;
     int status = tni_item_place(tni_store_of(m->handle), c, &m->key, entry, made);
     return status == 0 ? TN_STORE_MAKE : status;

@@ -111,10 +111,10 @@ static int make_room(const struct tni_store_handle *store, struct tni_change *c,
 {
     struct tni_store *head = c->table.head;
     uint64_t old_bytes = 0, bytes = made->item->bytes, budget = store->budget_bytes;
-    struct tni_kept kept;
+    struct tni_item found;
     if (entry != NULL &&
-        tni_kept_read(&c->domain->segment, tni_entry_block(atomic_load(&entry->word)), &kept))
-        old_bytes = kept.item.bytes;
+        tni_item_read(&c->domain->segment, tni_entry_block(atomic_load(&entry->word)), &found))
+        old_bytes = found.item.bytes;
     if (is_due(head) || (entry == NULL && atomic_load(&head->free) == 0 && !store->evicts))
         tni_change_expire(c, entry);
     if (budget != 0 && bytes > budget)
@@ -179,31 +179,31 @@ int tni_fail_no_value(const tn_store *store, const char *key)
                     TNI_TITLE(store->object->name), key);
 }
 
-static int check_version(const tn_store *store, const char *key, const struct tni_kept *kept,
+static int check_version(const tn_store *store, const char *key, const struct tni_item *found,
                          uint64_t wanted)
 {
-    if (kept == NULL)
+    if (found == NULL)
         return tni_fail_no_value(store, key);
-    if (wanted == 0 || kept->item.version == wanted)
+    if (wanted == 0 || found->item.version == wanted)
         return 0;
     return tni_fail(TN_ERR_STALE, "the key '%.80s' has a value of version %llu, not %llu", key,
-                    (unsigned long long)kept->item.version, (unsigned long long)wanted);
+                    (unsigned long long)found->item.version, (unsigned long long)wanted);
 }
 
 /* Of an entry that a change found: NULL, unless it has a value. */
-static const struct tni_kept *value_of(const struct tni_store_entry *entry,
-                                       const struct tni_kept *kept)
+static const struct tni_item *value_of(const struct tni_store_entry *entry,
+                                       const struct tni_item *found)
 {
-    bool has_value = entry != NULL && tni_item_is_value(&kept->item);
-    return has_value ? kept : NULL;
+    bool has_value = entry != NULL && tni_item_is_value(&found->item);
+    return has_value ? found : NULL;
 }
 
 static int put_in(const tn_store *handle, struct tni_change *c, const struct tni_key *key,
                   const tn_store_put_options *o, const struct tni_new_item *made)
 {
-    struct tni_kept kept;
-    struct tni_store_entry *entry = tni_change_find(c, key, &kept);
-    const struct tni_kept *value = value_of(entry, &kept);
+    struct tni_item found;
+    struct tni_store_entry *entry = tni_change_find(c, key, &found);
+    const struct tni_item *value = value_of(entry, &found);
     int status = 0;
     if ((o->flags & TN_PUT_IF_ABSENT) != 0 && value != NULL)
         return tni_fail(TN_ERR_EXISTS, "the key '%.80s' has a value, of version %llu",
@@ -258,7 +258,7 @@ int tn_store_put(tn_store *handle, const char *text, const tn_message *value,
 
 /* Begin a change of a key that has an entry. */
 static int begin_on(tn_store *handle, const char *text, struct tni_change *c,
-                    struct tni_store_entry **ret_entry, struct tni_kept *kept)
+                    struct tni_store_entry **ret_entry, struct tni_item *found)
 {
     struct tni_key key;
     int status = tni_object_check(handle, TNI_OBJECT_STORE);
@@ -268,21 +268,21 @@ static int begin_on(tn_store *handle, const char *text, struct tni_change *c,
         status = tni_change_begin(handle->domain, handle->object, &tni_store_of(handle)->table,
                                   0, c);
     if (status == 0)
-        *ret_entry = tni_change_find(c, &key, kept);
+        *ret_entry = tni_change_find(c, &key, found);
     return status;
 }
 
 int tn_store_delete(tn_store *handle, const char *key, uint64_t if_version)
 {
     struct tni_change c;
-    struct tni_kept kept;
+    struct tni_item found;
     struct tni_store_entry *entry;
-    int status = begin_on(handle, key, &c, &entry, &kept);
+    int status = begin_on(handle, key, &c, &entry, &found);
     if (status != 0)
         return status;
-    status = check_version(handle, key, value_of(entry, &kept), if_version);
+    status = check_version(handle, key, value_of(entry, &found), if_version);
     if (status == 0) {
-        tni_change_drop(&c, entry, &kept);
+        tni_change_drop(&c, entry, &found);
         atomic_fetch_add(&c.table.head->deletes, 1);
     }
     tni_change_end(&c);
@@ -292,12 +292,12 @@ int tn_store_delete(tn_store *handle, const char *key, uint64_t if_version)
 int tn_store_set_pinned(tn_store *handle, const char *key, bool pinned)
 {
     struct tni_change c;
-    struct tni_kept kept;
+    struct tni_item found;
     struct tni_store_entry *entry;
-    int status = begin_on(handle, key, &c, &entry, &kept);
+    int status = begin_on(handle, key, &c, &entry, &found);
     if (status != 0)
         return status;
-    status = check_version(handle, key, value_of(entry, &kept), 0);
+    status = check_version(handle, key, value_of(entry, &found), 0);
     if (status == 0)
         atomic_store(&entry->flags, pinned ? TNI_STORE_PINNED : 0);
     tni_change_end(&c);
@@ -307,13 +307,13 @@ int tn_store_set_pinned(tn_store *handle, const char *key, bool pinned)
 int tn_store_give_up(tn_store *handle, const char *key)
 {
     struct tni_change c;
-    struct tni_kept kept;
+    struct tni_item found;
     struct tni_store_entry *entry;
-    int status = begin_on(handle, key, &c, &entry, &kept);
+    int status = begin_on(handle, key, &c, &entry, &found);
     if (status != 0)
         return status;
-    if (entry != NULL && kept.item.maker == handle->domain->who)
-        tni_change_drop(&c, entry, &kept);
+    if (entry != NULL && found.item.maker == handle->domain->who)
+        tni_change_drop(&c, entry, &found);
     else
         status = tni_fail(TN_ERR_NOT_FOUND,
                           "this process was not told to make a value for '%.80s'", key);

@@ -75,10 +75,15 @@ const struct tni_kind tni_store_kind = {
 
 /* ---- lifetimes --------------------------------------------------------------------------- */
 
+/*
+ * A process may have died in the middle of a change. The sums are not right then, nor is the
+ * time of the next expiry, and readers that miss a key look at all entries: repair it now.
+ */
 static bool is_due(const struct tni_table *t)
 {
     uint64_t expires_ns = atomic_load(&t->head->expires_ns);
-    return expires_ns != 0 && tni_os_shared_ns() >= expires_ns;
+    return atomic_load(&t->head->is_settled) == 0 ||
+           (expires_ns != 0 && tni_os_shared_ns() >= expires_ns);
 }
 
 /* pre: the caller has the registry. */
@@ -134,9 +139,9 @@ static bool has_value(const struct tni_segment *s, uint32_t index)
         return false;
     for (uint32_t e = 0; e < t.capacity; e++) {
         tni_block block = tni_entry_block(atomic_load(&t.entries[e].word));
-        struct tni_kept kept;
-        if (tni_block_is_message(s, block) && tni_kept_read(s, block, &kept) &&
-            kept.item.maker == 0)
+        struct tni_item found;
+        if (tni_block_is_message(s, block) && tni_item_read(s, block, &found) &&
+            found.item.maker == 0)
             return true;
     }
     return false;
@@ -147,11 +152,8 @@ bool tni_store_has_kept(const struct tni_segment *s)
 {
     uint32_t limit = tni_object_limit(s);
     for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(s, i);
-        uint64_t word = atomic_load(&object->word);
-        if (tni_object_kind(word) == TNI_OBJECT_STORE &&
-            tni_object_state(word) == TNI_OBJECT_LIVE &&
-            (atomic_load(&object->ended) & TNI_STORE_KEPT) != 0 && has_value(s, i))
+        uint32_t ended = atomic_load(&tni_object_at(s, i)->ended);
+        if ((ended & TNI_STORE_KEPT) != 0 && has_value(s, i))
             return true;
     }
     return false;
@@ -171,9 +173,9 @@ const char *tni_store_fault(const struct tni_segment *s, uint32_t index)
     for (uint32_t i = 0; i < t.capacity; i++) {
         uint64_t seen = atomic_load(&t.entries[i].word);
         tni_block block = tni_entry_block(seen);
-        struct tni_kept kept;
-        bool is_fine =
-            block.id == 0 || (tni_block_is_message(s, block) && tni_kept_read(s, block, &kept));
+        struct tni_item found;
+        bool is_fine = block.id == 0 ||
+                       (tni_block_is_message(s, block) && tni_item_read(s, block, &found));
         if (!is_fine && atomic_load(&t.entries[i].word) == seen)
             return "has an entry whose block is no value";
     }
@@ -207,11 +209,11 @@ void tni_store_for_each_kept(const struct tni_segment *s, tni_kept_fn *each, voi
 
 bool tni_store_key(const struct tni_segment *s, tni_block message, char *key)
 {
-    struct tni_kept kept;
-    if (!tni_block_is_message(s, message) || !tni_kept_read(s, message, &kept))
+    struct tni_item found;
+    if (!tni_block_is_message(s, message) || !tni_item_read(s, message, &found))
         return false;
-    tni_copy_unstable(key, kept.key, kept.item.key_bytes);
-    key[kept.item.key_bytes] = '\0';
+    tni_copy_unstable(key, found.key, found.item.key_bytes);
+    key[found.item.key_bytes] = '\0';
     return true;
 }
 

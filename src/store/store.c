@@ -25,7 +25,7 @@
  */
 #include "store/put.h"
 
-enum { MAX_CAPACITY = 1 << 20, DEFAULT_CAPACITY = 4096 };
+enum { DEFAULT_CAPACITY = 4096 };
 
 /* ---- making, opening --------------------------------------------------------------------- */
 
@@ -38,9 +38,9 @@ static int read_options(const tn_store_options *options, struct tni_object_spec 
     if ((o.flags & ~(uint32_t)TN_STORE_EVICT) != 0)
         return tni_fail(TN_ERR_INVALID,
                         "tn_store_options.flags is %#x: only TN_STORE_EVICT is known", o.flags);
-    if (o.capacity > MAX_CAPACITY)
+    if (o.capacity > TNI_STORE_MOST_KEYS)
         return tni_fail(TN_ERR_INVALID, "a store cannot have the capacity %u: it is at most %d",
-                        o.capacity, MAX_CAPACITY);
+                        o.capacity, TNI_STORE_MOST_KEYS);
     spec->wants_flags = o.flags != 0;
     spec->wanted_capacity = o.capacity;
     spec->count_name = "capacity";

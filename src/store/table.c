@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { MAX_CAPACITY = 1 << 20 };
-
 /* ---- keys -------------------------------------------------------------------------------- */
 
 int tni_key_read(const char *text, struct tni_key *ret_key)
@@ -28,22 +26,22 @@ int tni_key_read(const char *text, struct tni_key *ret_key)
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
-bool tni_kept_read(const struct tni_segment *s, tni_block block, struct tni_kept *ret_kept)
+bool tni_item_read(const struct tni_segment *s, tni_block block, struct tni_item *ret_item)
 {
-    struct tni_kept kept;
+    struct tni_item found;
     uint64_t bytes;
     const uint8_t *at = tni_message_bytes(s, block, &bytes);
-    if (at == NULL || bytes < sizeof kept.item)
+    if (at == NULL || bytes < sizeof found.item)
         return false;
-    tni_copy_unstable(&kept.item, at, sizeof kept.item);
-    uint32_t key_bytes = kept.item.key_bytes;
+    tni_copy_unstable(&found.item, at, sizeof found.item);
+    uint32_t key_bytes = found.item.key_bytes;
     if (key_bytes == 0 || key_bytes > TN_STORE_KEY_BYTES)
         return false;
-    kept.key = (const char *)(at + sizeof kept.item);
-    kept.skipped_bytes = (uint32_t)(sizeof kept.item + tni_align_up(key_bytes, 8));
-    if (bytes < kept.skipped_bytes)
+    found.key = (const char *)(at + sizeof found.item);
+    found.skipped_bytes = (uint32_t)(sizeof found.item + tni_align_up(key_bytes, 8));
+    if (bytes < found.skipped_bytes)
         return false;
-    *ret_kept = kept;
+    *ret_item = found;
     return true;
 }
 
@@ -79,7 +77,7 @@ bool tni_table_get(const struct tni_segment *s, const struct tni_object *object,
                    struct tni_table *ret_table)
 {
     uint32_t capacity = TNI_LOOK(object->capacity);
-    if (capacity == 0 || capacity > MAX_CAPACITY)
+    if (capacity == 0 || capacity > TNI_STORE_MOST_KEYS)
         return false;
     uint8_t *ring = tni_object_ring(s, object, tni_table_bytes(capacity));
     if (ring == NULL)

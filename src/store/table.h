@@ -7,6 +7,8 @@
 
 #include "store/store.h"
 
+enum { TNI_STORE_MOST_KEYS = 1 << 20 };
+
 /* Where the parts of a store's ring block lie, checked. */
 struct tni_table {
     struct tni_store *head;
@@ -37,17 +39,18 @@ struct tni_key {
 int tni_key_read(const char *text, struct tni_key *ret_key);
 
 /* What a message block is in a store: a copy of its item, and its key, checked. */
-struct tni_kept {
+struct tni_item {
     struct tni_store_item item;
     const char *key;        /* [item.key_bytes], in the block */
     uint32_t skipped_bytes; /* before the bytes of the value */
 };
 /** Read a block that is kept meanwhile. @return false: it is damaged */
-bool tni_kept_read(const struct tni_segment *segment, tni_block block,
-                   struct tni_kept *ret_kept);
-static inline bool tni_kept_is(const struct tni_kept *kept, const struct tni_key *key)
+bool tni_item_read(const struct tni_segment *segment, tni_block block,
+                   struct tni_item *ret_item);
+static inline bool tni_item_has_key(const struct tni_item *found, const struct tni_key *key)
 {
-    return kept->item.key_bytes == key->bytes && memcmp(kept->key, key->text, key->bytes) == 0;
+    return found->item.key_bytes == key->bytes &&
+           memcmp(found->key, key->text, key->bytes) == 0;
 }
 bool tni_item_is_expired(const struct tni_store_item *item);
 /** Whether a process makes the value now: it lives, and has the store open. */
@@ -114,7 +117,7 @@ bool tni_change_try_begin(struct tn_domain *domain, struct tni_object *object,
 void tni_change_end(struct tni_change *change);
 /** @return NULL: no entry has the key */
 struct tni_store_entry *tni_change_find(const struct tni_change *change,
-                                        const struct tni_key *key, struct tni_kept *ret_kept);
+                                        const struct tni_key *key, struct tni_item *ret_item);
 /** Take a free entry for a key. @return NULL: there is none */
 struct tni_store_entry *tni_change_add(struct tni_change *change, const struct tni_key *key);
 /**
@@ -127,7 +130,7 @@ int tni_change_swap(struct tni_change *change, struct tni_store_entry *entry, tn
 void tni_change_undo_add(struct tni_change *change, struct tni_store_entry *entry);
 /** Remove an entry with its key and value, as a change of its own. */
 void tni_change_drop(struct tni_change *change, struct tni_store_entry *entry,
-                     const struct tni_kept *kept);
+                     const struct tni_item *found);
 /** Count a change of a key, and let waiters see it. */
 void tni_change_note(struct tni_change *change, const char *key, uint32_t key_bytes);
 /** The number of the next change. */

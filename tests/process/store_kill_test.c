@@ -230,3 +230,27 @@ TN_TEST(promises_of_the_dead_leave_room_for_values)
     assert_int_equal(info().expirations, 0);
     finish();
 }
+
+static int reap(void *argument)
+{
+    (void)argument;
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    return 0;
+}
+
+TN_TEST(a_death_in_an_expiry_leaves_no_value_past_its_lifetime)
+{
+    enum { BRIEF_NS = 100 * 1000 * 1000 };
+    const tn_store_put_options soon = {.struct_size = sizeof soon, .lifetime_ns = BRIEF_NS};
+    begin(NULL);
+    put("c", 3);
+    TN_CHECK_OK(try_put("a", 1, &soon));
+    TN_CHECK_OK(try_put("b", 2, &soon));
+    while (what_has("b") != NOTHING) {
+    }
+    assert_true(tnt_kill_at("store_emptied", 1, reap, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(info().count, 1);
+    expect_number("c", 3);
+    finish();
+}

@@ -82,6 +82,18 @@ static int change_for_rounds(void *argument)
     return 0;
 }
 
+/* A victim changes the store until it is killed. It is none of the changers that readers wait
+ * for. */
+static int change_until_killed(void *argument)
+{
+    (void)argument;
+    while (atomic_load(&board->changers) != 0) {
+        churn_change(d, store, tnt_random());
+        atomic_fetch_add(&board->changes, 1);
+    }
+    return 0;
+}
+
 static void run(bool kills)
 {
     pid_t getters[GETTERS], changers[CHANGERS];
@@ -93,7 +105,7 @@ static void run(bool kills)
     /* Each victim is killed after some changes of any process. */
     for (uint64_t i = 0; kills && i < rounds() / 20; i++) {
         uint64_t until = atomic_load(&board->changes) + 1 + tnt_random_below(5);
-        pid_t victim = tnt_fork(change_for_rounds, NULL);
+        pid_t victim = tnt_fork(change_until_killed, NULL);
         while (atomic_load(&board->changes) < until) {
         }
         tnt_kill(victim);

@@ -507,7 +507,7 @@ def test_keyboard_interrupt_ends_the_wait_for_a_maker(store):
 def test_keyboard_interrupt_in_make_lets_the_next_one_make(store):
     def interrupted():
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(WAIT_S)
+        threading.Event().wait(WAIT_S)
 
     with pytest.raises(KeyboardInterrupt):
         store.get_or_make("x", interrupted)

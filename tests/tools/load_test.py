@@ -4,12 +4,12 @@
 
 import json
 import os
+import select
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 TENON, TENOND = (os.path.abspath(path) for path in sys.argv[1:3])
@@ -70,10 +70,16 @@ class Case(unittest.TestCase):
         """The domains of this test: other processes of this user may have models, too."""
         return [d for d in self.json("ls") if d["runtime_folder"] == self.environment["TENON_RUNTIME_DIR"]]
 
-    def await_end(self):
-        """Wait until tenond has ended, as it does without a domain: a question would make it linger."""
-        while os.listdir(self.environment["TENON_RUNTIME_DIR"]):
-            time.sleep(0.05)
+    def tenond(self):
+        """A descriptor that is readable when the tenond of the models has ended."""
+        fd = os.pidfd_open(self.json("stat", "models")["manager_pid"])
+        self.addCleanup(os.close, fd)
+        return fd
+
+    def await_end(self, tenond):
+        """tenond ends when it has no domain any more."""
+        self.assertTrue(select.select([tenond], [], [], TIMEOUT_S)[0])
+        self.assertEqual(os.listdir(self.environment["TENON_RUNTIME_DIR"]), [])
 
     def test_a_model_stays_when_no_process_has_it(self):
         self.assertEqual(self.load("net", self.model), "net is loaded: 2 tensors, 4.0 KiB\n")
@@ -118,8 +124,9 @@ class Case(unittest.TestCase):
 
     def test_unload_removes_it_and_the_domain_ends(self):
         self.load("net", self.model)
+        tenond = self.tenond()
         self.tenon("unload", "net")
-        self.await_end()
+        self.await_end(tenond)
         self.assertIn("models", self.tenon("unload", "net", expect=3))
 
     def test_unload_of_another_name_says_so(self):
@@ -128,7 +135,7 @@ class Case(unittest.TestCase):
 
     def test_a_model_with_a_time_ends_by_itself(self):
         self.tenon("load", "--for", "1s", "net", self.model)
-        self.await_end()
+        self.await_end(self.tenond())
 
     def test_eight_loaders_at_once_load_once(self):
         loaders = [self.start("load", "net", self.model) for _ in range(8)]
