@@ -299,7 +299,8 @@ struct tni_store_entry *tni_change_find(const struct tni_change *c, const struct
     return NULL;
 }
 
-/* The entry is in its chain before it has a block: so one store makes the key known. */
+/* The entry is in its chain before it has a block: so one write to its word makes the key
+ * known. */
 struct tni_store_entry *tni_change_add(struct tni_change *c, const struct tni_key *key)
 {
     const struct tni_table *t = &c->table;

@@ -5,7 +5,7 @@
  * A search looks at all entries, and remembers the TNI_STORE_VICTIMS that were used least
  * recently, so that the next evictions need no search. A remembered entry that was used since,
  * or that may not be evicted any more, is passed over: it is found again by a later search.
- * Callers: put.c, make.c. Death: what is remembered is a hint, and a rebuild forgets it.
+ * Callers: put.c. Death: what is remembered is a hint, and a rebuild forgets it.
  */
 #include "store/table.h"
 

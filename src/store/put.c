@@ -90,12 +90,12 @@ static int fail_full(const struct tni_store_handle *store, const struct tni_chan
 static int fail_budget(const struct tni_store_handle *store, uint64_t bytes)
 {
     return tni_fail(TN_ERR_NO_MEMORY,
-                    "the store " TNI_TITLE_FORMAT
-                    " has %llu of its %llu bytes, and a value of %llu bytes does not fit: %s",
+                    "the values of the store " TNI_TITLE_FORMAT
+                    " take %llu bytes of at most %llu, and %llu more do not fit: %s",
                     TNI_TITLE(store->handle.object->name),
                     (unsigned long long)atomic_load(&store->table.head->bytes),
                     (unsigned long long)store->budget_bytes, (unsigned long long)bytes,
-                    store->evicts ? "all else is pinned, or held by a process"
+                    store->evicts ? "every other value is pinned, or held by a process"
                                   : "the store evicts nothing");
 }
 

@@ -7,7 +7,7 @@
  * changes the store).
  * I1  An entry's word names an item, and that is its record. A reader needs no claim: it pins
  *     the block and looks at the word again (find.c).
- * I2  One store into a word gives a key its value, or takes it away. The thread that replaces
+ * I2  One write to a word gives a key its value, or takes it away. The thread that replaces
  *     an item announces both blocks.
  * I3  The epoch is odd while entries leave their chains. A reader that missed a key while the
  *     epoch was odd or changed looks at all entries.
