@@ -623,9 +623,14 @@ static int make_and_trim(void *unused)
 static void die_at(const char *point)
 {
     begin();
+    const struct tni_header *h = domain->segment.header;
+    uint64_t deaths = atomic_load(&h->deaths);
     assert_true(tnt_kill_at(point, 1, make_and_trim, NULL));
     uint64_t begun_ns = tni_os_now_ns();
-    reap_all();
+    do /* tenond may be at it, too */
+        reap_all();
+    while (atomic_load(&h->deaths) == deaths ||
+           atomic_load(&h->suspects_added) != atomic_load(&h->suspects_done));
     tnt_note("reclaimed in %llu ms",
              (unsigned long long)(tni_os_now_ns() - begun_ns) / 1000000);
     TNT_AUDIT(domain);
