@@ -62,6 +62,7 @@ INSIDE = [
     ("tests/unit/object_names_test.c", "object/names.h", "the unit is the index of names"),
     ("tests/unit/os_socket_test.c", "os/linux.h", "the test changes the root of the sockets"),
     ("tests/unit/pool_jobs_test.c", "spawn/pool.h", "the unit is the list of jobs"),
+    ("tests/unit/channel_damage_test.c", "channel/slots.h", "the test damages the ring of a channel"),
     ("tests/unit/store_change_test.c", "store/table.h", "the test takes the claim of a store"),
     ("tests/unit/store_damage_test.c", "store/table.h", "the test damages the table of a store"),
     ("tests/unit/queue_ring_test.c", "queue/ring.h", "the unit is the ring"),

@@ -34,12 +34,13 @@ TITLES = {
     "share": "strategies, write-once arenas, and tensors beyond the domain",
     "status": "errors, the log, and interrupts",
     "store": "a map from keys to messages",
+    "channel": "each message goes to every subscriber",
     "sync": "events, semaphores, locks, conditions, barriers",
     "tensor": "typed, strided views of shared memory",
     "version": "versions, and structs of options",
 }
 # In the order in which a reader meets them.
-ORDER = ["domain", "tensor", "queue", "store", "object", "sync", "process", "pool", "sched", "sched_data", "handle", "share", "attribute",
+ORDER = ["domain", "tensor", "queue", "channel", "store", "object", "sync", "process", "pool", "sched", "sched_data", "handle", "share", "attribute",
          "device", "status", "deadline", "inspect", "version"]
 LABEL = re.compile(r"(?:^|(?<=\s))(Threads|Blocks|Fork|Crash): ", re.M)
 

@@ -169,8 +169,8 @@ typedef struct tn_block_entry {
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if the creator is no longer a member */
-    /* "tensor", "message", "bytes", "queue" and "store" for what they need themselves,
-       "scheduler"; "slab": memory of a device that is cut into blocks */
+    /* "tensor", "message", "bytes", "queue", "store" and "channel" for what they need
+       themselves, "scheduler"; "slab": memory of a device that is cut into blocks */
     const char *kind;
     tn_dtype dtype; /* of a tensor, as are ndim, shape and attributes */
     int32_t ndim;
@@ -183,7 +183,7 @@ typedef struct tn_block_entry {
      */
     const char *attributes;
     uint32_t references;  /* the block's reference count */
-    uint32_t in_messages; /* references from queues, stores and messages */
+    uint32_t in_messages; /* references from queues, stores, channels and messages */
     uint32_t in_tickets;  /* references from tickets */
     uint32_t holder_count;
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
@@ -194,6 +194,8 @@ typedef struct tn_block_entry {
      */
     const char *store; /* "": the store has no name */
     const char *key;
+    /* A channel that keeps the block; borrowed for the callback. NULL: no channel keeps it. */
+    const char *channel; /* "": the channel has no name */
 } tn_block_entry;
 /** Receive one block. A result other than 0 stops the call. */
 typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
@@ -204,18 +206,18 @@ typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
 TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_entry_fn *each,
                                           void *context);
 
-/** A queue, an event, a semaphore, a lock, a condition, a barrier or a store. */
+/** A queue, an event, a semaphore, a lock, a condition, a barrier, a store or a channel. */
 typedef struct tn_object_entry {
     uint64_t id; /* as of tn_object_id() */
-    const char
-        *kind;     /* "queue", "event", "semaphore", "lock", "condition", "barrier", "store" */
+    /* "queue", "event", "semaphore", "lock", "condition", "barrier", "store", "channel" */
+    const char *kind;
     char name[48]; /* "" if anonymous */
     /*
      * Messages waiting; permits; 1 if set or locked; processes that wait at a barrier, 0 once
-     * it is broken; keys of a store.
+     * it is broken; keys of a store; messages that a channel keeps.
      */
     uint32_t count;
-    uint32_t capacity; /* of a queue or a store; parties of a barrier */
+    uint32_t capacity; /* of a queue, a store or a channel; parties of a barrier */
     uint32_t leased;   /* messages out on lease */
     uint32_t openers;  /* processes that have it open */
     uint32_t producers;
@@ -242,11 +244,19 @@ typedef struct tn_object_entry {
     uint64_t budget_bytes;            /* of a store; 0: it has no limit */
     uint64_t hits, misses, evictions; /* of a store */
     bool is_kept; /* a store that stays without a process: tn_store_set_kept() */
+    /* Of a channel; `pushed` is how many messages were published. */
+    uint32_t subscribers;
+    int32_t slowest_pid;   /* of the subscriber that has most to receive; 0: none has any */
+    uint64_t most_behind;  /* messages that this subscriber has not received */
+    uint64_t dropped;      /* messages that subscribers have lost */
+    uint64_t disconnected; /* subscribers */
+    const char *policy;    /* "wait", "drop", "disconnect"; static */
 } tn_object_entry;
 /** Receive one object. A result other than 0 stops the call. */
 typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);
 /**
- * Call `each` for every queue, event, semaphore, lock, condition, barrier and store.
+ * Call `each` for every queue, event, semaphore, lock, condition, barrier, store and
+ * channel.
  * @return as described at the top of this header
  */
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each,

@@ -7,8 +7,8 @@
 TN_BEGIN_DECLS
 
 /**
- * An object of a domain: a queue, an event, a semaphore, a lock, a condition, a barrier or a
- * store.
+ * An object of a domain: a queue, an event, a semaphore, a lock, a condition, a barrier, a
+ * store or a channel.
  *
  * A tn_object is this process's private handle; tn_queue, tn_event and the others are the same
  * C type, and a function that is given an object of another kind returns TN_ERR_INVALID. Each
@@ -30,7 +30,8 @@ enum {
     TN_OBJECT_LOCK = 4,
     TN_OBJECT_CONDITION = 5,
     TN_OBJECT_BARRIER = 6,
-    TN_OBJECT_STORE = 7
+    TN_OBJECT_STORE = 7,
+    TN_OBJECT_CHANNEL = 8
 };
 
 /**

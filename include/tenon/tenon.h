@@ -12,6 +12,7 @@
  *   attribute  what frameworks know of a tensor               attribute.h
  *   queue      bounded queues of messages                      queue.h
  *   store      a map from keys to messages                     store.h
+ *   channel    each message goes to every subscriber           channel.h
  *   event, semaphore, lock, condition, barrier                 sync.h
  *   handle     plain bytes that another member can import      handle.h
  *   process    children that are members                       process.h
@@ -30,6 +31,7 @@
  * tn_interrupt_set().
  */
 #include <tenon/attribute.h>
+#include <tenon/channel.h>
 #include <tenon/deadline.h>
 #include <tenon/device.h>
 #include <tenon/domain.h>

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api/inspect.h"
+#include "channel/channel.h"
 #include "os/os.h"
 #include "queue/queue.h"
 #include "store/store.h"
@@ -18,8 +19,8 @@
 struct tally {
     uint32_t in_messages;
     uint32_t in_tickets;
-    uint32_t store;   /* number + 1 of a store's object that keeps the block; 0: none does */
-    uint32_t message; /* of that store; 0: the block is that of its entries */
+    uint32_t keeper;  /* number + 1 of a store or channel that keeps the block; 0: none does */
+    uint32_t message; /* of that store; 0: the block is the ring of `keeper` */
 };
 
 /* What one call of tn_inspect_blocks() works with. */
@@ -81,23 +82,35 @@ static void tally_kept(uint32_t object, tni_block message, tni_block block, void
     if (!tni_geometry_has_block(g, block.id))
         return;
     struct tally *tally = &scan->tallies[tni_block_position(g, block)];
-    tally->store = object + 1;
+    tally->keeper = object + 1;
     tally->message = message.id;
 }
 
-/* The blocks of entries. */
-static void tally_stores(struct scan *scan)
+static void tally_sent(uint32_t object, tni_block block, void *context)
+{
+    tally_kept(object, block, block, context);
+}
+
+static void tally_ring(uint32_t object, struct scan *scan)
+{
+    tni_block ring = {atomic_load(&tni_object_at(scan->s, object)->ring)};
+    tally_kept(object, (tni_block){0}, ring, scan);
+}
+
+static void tally_keepers(struct scan *scan)
 {
     const struct tni_segment *s = scan->s;
     uint32_t limit = tni_object_limit(s);
     for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(s, i);
-        uint64_t word = atomic_load(&object->word);
+        uint64_t word = atomic_load(&tni_object_at(s, i)->word);
+        uint32_t kind = tni_object_kind(word);
         if (tni_object_state(word) == TNI_OBJECT_LIVE &&
-            tni_object_kind(word) == TNI_OBJECT_STORE)
-            tally_kept(i, (tni_block){0}, (tni_block){atomic_load(&object->ring)}, scan);
+            (kind == TNI_OBJECT_STORE || kind == TNI_OBJECT_CHANNEL))
+            tally_ring(i, scan);
     }
     tni_store_for_each_record(s, tally_message, scan);
+    tni_channel_for_each_record(s, tally_message, scan);
+    tni_channel_for_each_kept(s, tally_sent, scan);
     tni_store_for_each_kept(s, tally_kept, scan);
 }
 
@@ -109,7 +122,7 @@ static void tally_all(struct scan *scan)
             tally_records_of(scan, tni_block_make(c, i));
     }
     tni_queue_for_each_record(scan->s, tally_message, scan);
-    tally_stores(scan);
+    tally_keepers(scan);
     tally_tickets(scan);
 }
 
@@ -138,7 +151,7 @@ static const char *kind_name(uint8_t kind)
 struct texts {
     char path[TNI_PATH_BYTES];
     char attributes[192];
-    char store[TNI_OBJECT_NAME_BYTES + 1];
+    char keeper[TNI_OBJECT_NAME_BYTES + 1];
     char key[TN_STORE_KEY_BYTES + 1];
 };
 
@@ -217,13 +230,14 @@ static void describe_backing(const struct tni_segment *s, tni_block block, tn_bl
 static void describe_keeper(const struct tni_segment *s, const struct tally *tally,
                             tn_block_entry *info, struct texts *texts)
 {
-    const struct tni_object *object = tni_object_at(s, tally->store - 1);
+    const struct tni_object *object = tni_object_at(s, tally->keeper - 1);
+    bool is_channel = tni_object_kind(atomic_load(&object->word)) == TNI_OBJECT_CHANNEL;
     if (tally->message == 0)
-        info->kind = "store";
-    else if (tni_store_key(s, (tni_block){tally->message}, texts->key))
+        info->kind = is_channel ? "channel" : "store";
+    else if (!is_channel && tni_store_key(s, (tni_block){tally->message}, texts->key))
         info->key = texts->key;
-    tni_text_copy(texts->store, sizeof texts->store, object->name, sizeof object->name);
-    info->store = texts->store;
+    tni_text_copy(texts->keeper, sizeof texts->keeper, object->name, sizeof object->name);
+    *(is_channel ? &info->channel : &info->store) = texts->keeper;
 }
 
 static void describe_tensor(const struct tni_desc *desc, tn_block_entry *info)
@@ -272,7 +286,7 @@ static int report_block(const struct scan *scan, tni_block block, uint64_t word)
         describe_backing(scan->s, block, &info, &texts);
     if (tni_class_is_device(&scan->s->geometry, tni_block_class(block)))
         describe_on_slab(scan->s, block, &info);
-    if (tally->store != 0)
+    if (tally->keeper != 0)
         describe_keeper(scan->s, tally, &info, &texts);
     uint32_t bit = tni_block_index(block) % 64;
     for (uint32_t i = 0; i < scan->seat_count; i++)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_objects: queues, events, semaphores, locks, conditions, barriers, stores. */
+/* inspect_objects: queues, events, semaphores, locks, conditions, barriers, stores, channels.
+ */
 #include <stdlib.h>
 
 #include "api/inspect.h"
+#include "channel/channel.h"
 #include "queue/queue.h"
 #include "store/store.h"
 
@@ -42,6 +44,32 @@ static void describe_store(const struct tni_segment *s, uint32_t index, tn_objec
     info->misses = figures.misses;
     info->evictions = figures.evictions;
     info->is_kept = (atomic_load(&tni_object_at(s, index)->ended) & TNI_STORE_KEPT) != 0;
+}
+
+static const char *policy_name(uint32_t policy)
+{
+    static const char *const names[] = {
+        [TN_CHANNEL_WAIT] = "wait",
+        [TN_CHANNEL_DROP] = "drop",
+        [TN_CHANNEL_DISCONNECT] = "disconnect",
+    };
+    return policy < TNI_COUNT(names) ? names[policy] : "unknown";
+}
+
+static void describe_channel(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
+{
+    struct tni_channel_figures figures;
+
+    tni_channel_figures(s, index, &figures);
+    info->count = figures.kept;
+    info->capacity = TNI_LOOK(tni_object_at(s, index)->capacity);
+    info->pushed = figures.published;
+    info->policy = policy_name(TNI_LOOK(tni_object_at(s, index)->flags));
+    info->subscribers = figures.subscribers;
+    info->slowest_pid = figures.slowest_pid;
+    info->most_behind = figures.most_behind;
+    info->dropped = figures.dropped;
+    info->disconnected = figures.disconnected;
 }
 
 static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
@@ -87,6 +115,8 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
         describe_queue(s, index, info);
     else if (tni_object_kind(word) == TNI_OBJECT_STORE)
         describe_store(s, index, info);
+    else if (tni_object_kind(word) == TNI_OBJECT_CHANNEL)
+        describe_channel(s, index, info);
     else
         describe_other(s, index, info);
     describe_owners(s, index, owners, info);

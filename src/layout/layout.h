@@ -43,8 +43,8 @@
  * docs/decisions/0002.
  *
  * Nearly all structs are in one file of more than 400 lines, so that its diff shows changes of
- * the layout; devices.h has those of work on devices, stores.h those of stores, and words.h the
- * words whose bits are fields.
+ * the layout; devices.h has those of work on devices, stores.h those of stores, channels.h
+ * those of channels, and words.h the words whose bits are fields.
  */
 #ifndef TNI_LAYOUT_H
 #define TNI_LAYOUT_H
@@ -57,7 +57,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 8
+#define TNI_LAYOUT_VERSION 9
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
@@ -475,10 +475,11 @@ enum {
     TNI_OBJECT_CONDITION = 5,
     TNI_OBJECT_BARRIER = 6,
     TNI_OBJECT_STORE = 7,
-    TNI_OBJECT_KINDS = 8
+    TNI_OBJECT_CHANNEL = 8,
+    TNI_OBJECT_KINDS = 9
 };
 /*
- * `ended` of a queue: tn_queue_end() was called; a producer has died. Of a store: it is kept,
+ * `ended` of a queue or a channel: it was ended; a producer has died. Of a store: it is kept,
  * though no process may have it open.
  */
 enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_ORPHANED = 2, TNI_STORE_KEPT = 4 };
@@ -490,8 +491,8 @@ struct tni_seat_set {
 
 struct tni_object {
     _Atomic uint64_t word;
-    uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, TN_EVENT_AUTO_RESET, TN_STORE_* */
-    uint32_t capacity; /* slots of a queue, permits, parties, keys of a store */
+    uint32_t flags; /* policy of a queue or channel, TN_SEMAPHORE_*, TN_EVENT_*, TN_STORE_* */
+    uint32_t capacity; /* slots of a queue or channel, permits, parties, keys of a store */
     uint32_t slot_bytes;
     _Atomic uint32_t ring; /* a record: the block with slots, semaphore counts or entries; 0 */
     char name[TNI_OBJECT_NAME_BYTES];
@@ -517,7 +518,7 @@ struct tni_object {
     /*
      * Events: 1 set, 0 not set. Conditions: signals so far. Semaphores, locks, barriers: a word
      * of words.h. `value2` of locks and barriers: {pid:32, seat:16, 1:16}, see tni_dead_make().
-     * Of both words of a store, see stores.h.
+     * Of both words of a store, see stores.h; of a channel, channels.h.
      */
     _Alignas(64) _Atomic uint64_t value;
     _Atomic uint64_t value2;
@@ -587,6 +588,7 @@ static inline bool tni_ticket_is_live(const struct tni_ticket *ticket)
 /* How many tickets side by side have one bit in a seat's row of issues. */
 enum { TNI_TICKET_GROUP = 64 };
 
+#include "layout/channels.h"
 #include "layout/devices.h"
 #include "layout/geometry.h"
 #include "layout/stores.h"

@@ -17,7 +17,7 @@
 #include <string.h>
 
 static const char *const kind_names[TNI_OBJECT_KINDS] = {
-    NULL, "queue", "event", "semaphore", "lock", "condition", "barrier", "store"};
+    NULL, "queue", "event", "semaphore", "lock", "condition", "barrier", "store", "channel"};
 
 const char *tni_object_kind_name(uint32_t kind)
 {

@@ -289,6 +289,10 @@ static void close_object(struct tn_domain *d, struct tn_object *handle)
 static void close_handle(struct tn_domain *d, struct tn_object *handle)
 {
     bool has_seat = tni_process_has_seat(d);
+    const struct tni_kind *kind = tni_kind_of(d, handle->kind);
+    if (has_seat && kind != NULL && kind->unbind != NULL &&
+        atomic_load(&handle->object->word) == handle->word)
+        kind->unbind(handle);
     if (tni_handle_unlink(d, handle) && has_seat)
         close_object(d, handle);
 }

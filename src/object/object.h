@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * object: the table of objects in the control segment, and this process's handles on them.
- * Objects are queues, events, semaphores, locks, conditions and barriers; a process finds one
- * by its name or its id. A room above registers what each kind of object does, as a table of
- * functions (struct tni_kind).
+ * Objects are queues, events, semaphores, locks, conditions, barriers, stores and channels; a
+ * process finds one by its name or its id. A room above registers what each kind of object
+ * does, as a table of functions (struct tni_kind).
  */
 #ifndef TNI_OBJECT_H
 #define TNI_OBJECT_H
@@ -13,6 +13,7 @@
 #include "ref/ref.h"
 #include "wait/wait.h"
 
+enum { TNI_OBJECT_TURNS = 16 };
 /* What this room keeps of a domain. */
 struct tni_object_part {
     const struct tni_kind *const *kinds; /* [TNI_OBJECT_KINDS], by number */
@@ -27,6 +28,8 @@ struct tni_object_part {
     /* Guards the lists. Its owner also has a thread record, so no fork happens meanwhile. */
     struct tni_mutex handles_lock;
     struct tni_mutex opening_lock; /* one thread at a time opens or closes an object */
+    /* Whether a thread of this process has the claim of an object, by its index, modulo. */
+    _Atomic uint64_t changing[TNI_OBJECT_TURNS];
 };
 TNI_PART(object, TNI_PART_OBJECT)
 
@@ -97,6 +100,8 @@ struct tni_kind {
     size_t handle_bytes; /* size of the handle, which begins with struct tn_object */
     /** Fill in the rest of a handle. Check the object's numbers: other processes wrote them. */
     int (*bind)(struct tn_object *handle);
+    /** Give back what the handle has in the object, before it is closed. */
+    void (*unbind)(struct tn_object *handle);
     /** Reclaim what a dead seat has in the object. The seat's bits are still set. Idempotent.
      */
     void (*reclaim_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
@@ -165,6 +170,15 @@ static inline int tni_object_check(const struct tn_object *handle, uint32_t kind
                : tni_object_check_slow(handle, kind);
 }
 
+/** Let this process's seat have a role at the object: TN_PRODUCER or TN_CONSUMER. */
+static inline void tni_object_take_role(struct tn_object *handle, uint32_t role)
+{
+    struct tni_object *object = handle->object;
+    tni_seat_set_add(role == TNI_SIDE_PRODUCER ? &object->producers : &object->consumers,
+                     handle->domain->seat);
+    atomic_fetch_or(handle->roles, role);
+}
+
 /** The bytes of the object's ring block; NULL: it names no block of `need_bytes` or more. */
 void *tni_object_ring(const struct tni_segment *segment, const struct tni_object *object,
                       uint64_t need_bytes);
@@ -230,6 +244,19 @@ void tni_object_ring_watchers(const struct tni_segment *segment,
 const char *tni_object_kind_name(uint32_t kind);
 /** Whether a search for the object's name finds the object. True if it has no name. */
 bool tni_names_has(const struct tni_segment *segment, uint32_t object);
+
+/* ---- claims of stores and channels: `value2` of the object ------------------------------- */
+
+/**
+ * Take the claim of an object: one thread of one process has it at a time, for microseconds.
+ * The caller repairs what an owner that died has left.
+ * @param deadline_ns  until when to wait for another process; the call waits 5 s at least
+ * @return 0; TN_ERR_TIMED_OUT, which names the owner
+ */
+int tni_object_claim(struct tn_domain *domain, struct tni_object *object, uint64_t deadline_ns);
+/** As tni_object_claim(), without a wait. @return whether this process has the claim now */
+bool tni_object_try_claim(struct tn_domain *domain, struct tni_object *object);
+void tni_object_unclaim(struct tn_domain *domain, struct tni_object *object);
 
 /* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
 

@@ -139,21 +139,13 @@ int tn_queue_end(tn_queue *q)
 
 /* ---- roles ------------------------------------------------------------------------------- */
 
-static void take_role(struct tni_queue *q, uint32_t role)
-{
-    struct tni_object *object = q->handle.object;
-    tni_seat_set_add(role == TN_PRODUCER ? &object->producers : &object->consumers,
-                     q->handle.domain->seat);
-    atomic_fetch_or(q->handle.roles, role);
-}
-
 int tni_queue_begin(struct tni_queue *q, uint32_t role)
 {
     /* `q` may be NULL, so it is cast: the handle is its first member. */
     int status = tni_object_check((const struct tn_object *)q, TNI_OBJECT_QUEUE);
     if (TNI_LIKELY(status == 0) &&
         TNI_UNLIKELY((atomic_load_explicit(q->handle.roles, memory_order_relaxed) & role) == 0))
-        take_role(q, role);
+        tni_object_take_role(&q->handle, role);
     return status;
 }
 

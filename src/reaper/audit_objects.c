@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "channel/channel.h"
 #include "reaper/audit.h"
 #include "store/store.h"
 #include "wait/wait.h"
@@ -143,8 +144,9 @@ static void check_ring(struct tni_audit *a, uint32_t index)
     const struct tni_object *object = tni_object_at(a->segment, index);
     uint64_t word = atomic_load(&object->word);
     uint32_t ring = atomic_load(&object->ring);
+    uint32_t kind = tni_object_kind(word);
     bool needs_ring =
-        tni_object_kind(word) == TNI_OBJECT_QUEUE || tni_object_kind(word) == TNI_OBJECT_STORE;
+        kind == TNI_OBJECT_QUEUE || kind == TNI_OBJECT_STORE || kind == TNI_OBJECT_CHANNEL;
 
     if (tni_object_state(word) != TNI_OBJECT_LIVE || (ring == 0 && !needs_ring) ||
         atomic_load(&object->word) != word)
@@ -174,6 +176,13 @@ static void check_store(struct tni_audit *a, uint32_t index)
         tni_audit_report(a, false, "store %u %s", index, fault);
 }
 
+static void check_channel(struct tni_audit *a, uint32_t index)
+{
+    const char *fault = tni_channel_fault(a->segment, index);
+    if (fault != NULL)
+        tni_audit_report(a, false, "channel %u %s", index, fault);
+}
+
 static void check_objects(struct tni_audit *a)
 {
     uint32_t limit = tni_object_limit(a->segment);
@@ -185,6 +194,7 @@ static void check_objects(struct tni_audit *a)
         check_ring(a, i);
         check_slots(a, i);
         check_store(a, i);
+        check_channel(a, i);
     }
 }
 

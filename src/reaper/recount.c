@@ -22,6 +22,7 @@
  */
 #include "reaper/recount.h"
 
+#include "channel/channel.h"
 #include "queue/queue.h"
 #include "reaper/reaper.h"
 #include "share/share.h"
@@ -81,7 +82,8 @@ void tni_recount_release(struct tn_domain *d, uint64_t who)
 uint64_t tni_recount_records(const struct tni_segment *s, tni_block block)
 {
     return tni_ref_count_records(s, block) + tni_queue_count_records(s, block) +
-           tni_store_count_records(s, block) + tni_ticket_count_records(s, block);
+           tni_store_count_records(s, block) + tni_channel_count_records(s, block) +
+           tni_ticket_count_records(s, block);
 }
 
 void tni_recount_for_each(const struct tni_segment *s, tni_record_fn *each, void *context)
@@ -89,6 +91,7 @@ void tni_recount_for_each(const struct tni_segment *s, tni_record_fn *each, void
     tni_ref_for_each_record(s, each, context);
     tni_queue_for_each_record(s, each, context);
     tni_store_for_each_record(s, each, context);
+    tni_channel_for_each_record(s, each, context);
     tni_ticket_for_each_record(s, each, context);
 }
 

@@ -12,9 +12,6 @@
 #include "store/table.h"
 #include "wait/wait.h"
 
-/* How long a call waits at least for the owner of the claim, who needs microseconds. */
-#define CLAIM_NS (UINT64_C(5000) * 1000 * 1000)
-
 /* ---- chains ------------------------------------------------------------------------------ */
 
 static uint32_t number_of(const struct tni_table *t, const struct tni_store_entry *entry)
@@ -190,51 +187,7 @@ static void rebuild(struct tn_domain *d, const struct tni_table *t)
     end_moves(t);
 }
 
-/* ---- the claim --------------------------------------------------------------------------- */
-
-/* Few stores have the same turn: a thread waits for a change of another store only then. */
-static _Atomic uint64_t *turn_of(struct tn_domain *d, const struct tni_object *object)
-{
-    size_t index = (size_t)(object - tni_object_at(&d->segment, 0));
-    return &tni_store_part(d)->changing[index % TNI_STORE_TURNS];
-}
-
-static bool claim(struct tn_domain *d, struct tni_object *object)
-{
-    return tni_process_claim(d, &object->value2, turn_of(d, object), 0, false);
-}
-
-static int fail_held(const struct tn_domain *d, const struct tni_object *object)
-{
-    uint32_t seat = tni_who_seat(atomic_load(&object->value2));
-    int32_t pid = tni_geometry_has_seat(&d->segment.geometry, seat)
-                      ? atomic_load(&tni_seat_at(&d->segment, seat)->pid)
-                      : 0;
-    return tni_fail(TN_ERR_TIMED_OUT,
-                    "process %d in seat %u is changing the store " TNI_TITLE_FORMAT
-                    " and does not finish; the process may be stopped",
-                    pid, seat, TNI_TITLE(object->name));
-}
-
-static int take_claim(struct tn_domain *d, struct tni_object *object, uint64_t deadline_ns)
-{
-    struct tni_wait wait = {.deadline_ns = TNI_MAX(deadline_ns, tni_os_now_ns() + CLAIM_NS),
-                            .is_through = true};
-    for (uint32_t tries = 0; !claim(d, object); tries++) {
-        uint64_t owner = atomic_load(&object->value2);
-        /* A thread of this process has the turn, for microseconds. */
-        if ((owner == 0 || owner == d->who) && tni_os_now_ns() < wait.deadline_ns) {
-            tni_os_back_off(tries);
-            continue;
-        }
-        uint32_t seen = tni_wait_arm(&object->room);
-        if (claim(d, object))
-            break;
-        if (tni_process_sleep(d, &object->room, seen, &wait) != 0)
-            return fail_held(d, object);
-    }
-    return 0;
-}
+/* ---- beginning and ending --------------------------------------------------------------- */
 
 /* pre: this process has the claim. */
 static void begin(struct tn_domain *d, struct tni_object *object, const struct tni_table *t,
@@ -252,7 +205,7 @@ static void begin(struct tn_domain *d, struct tni_object *object, const struct t
 int tni_change_begin(struct tn_domain *d, struct tni_object *object, const struct tni_table *t,
                      uint64_t deadline_ns, struct tni_change *ret_change)
 {
-    int status = TNI_LIKELY(claim(d, object)) ? 0 : take_claim(d, object, deadline_ns);
+    int status = tni_object_claim(d, object, deadline_ns);
     if (status == 0)
         begin(d, object, t, ret_change);
     return status;
@@ -261,7 +214,7 @@ int tni_change_begin(struct tn_domain *d, struct tni_object *object, const struc
 bool tni_change_try_begin(struct tn_domain *d, struct tni_object *object,
                           const struct tni_table *t, struct tni_change *ret_change)
 {
-    bool has_claim = claim(d, object);
+    bool has_claim = tni_object_try_claim(d, object);
     if (has_claim)
         begin(d, object, t, ret_change);
     return has_claim;
@@ -271,8 +224,7 @@ void tni_change_end(struct tni_change *c)
 {
     atomic_store(&c->table.head->is_settled, 1);
     TNI_KILL_POINT("store_changed");
-    tni_process_unclaim(c->domain, &c->object->value2, turn_of(c->domain, c->object));
-    tni_wait_notify(&c->object->room, 1);
+    tni_object_unclaim(c->domain, c->object);
     if (!c->has_changed)
         return;
     tni_wait_notify(&c->object->items, INT32_MAX);

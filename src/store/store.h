@@ -9,17 +9,6 @@
 
 #include "queue/queue.h"
 
-enum { TNI_STORE_TURNS = 16 };
-/* What this room keeps of a domain. */
-struct tni_store_part {
-    /*
-     * Whether a thread of this process changes a store, by the index of its object, modulo: the
-     * turns of tni_process_claim().
-     */
-    _Atomic uint64_t changing[TNI_STORE_TURNS];
-};
-TNI_PART(store, TNI_PART_STORE)
-
 /** Register all kinds of objects. A process that joins a domain calls this before all else. */
 void tni_store_set_kinds(struct tn_domain *domain);
 /** As tni_store_set_kinds(), and register the fork hook of the room object. */

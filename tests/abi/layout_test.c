@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 8); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 9); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {
@@ -320,6 +320,25 @@ TN_TEST(slot_stays_where_it_is)
     PIN(slot, data, 24);
 }
 
+TN_TEST(channel_stays_where_it_is)
+{
+    PIN_SIZE(channel, 192, 64);
+    PIN(channel, last, 0);
+    PIN(channel, released, 64);
+    PIN(channel, space, 72);
+    PIN(channel, dropped, 128);
+    PIN(channel, disconnected, 136);
+    PIN(channel, limit, 144);
+    PIN_SIZE(subscriber, 128, 64);
+    PIN(subscriber, cursor, 0);
+    PIN(subscriber, owner, 64);
+    PIN(subscriber, dropped, 72);
+    PIN(subscriber, pid, 80);
+    PIN_SIZE(channel_slot, 64, 64);
+    PIN(channel_slot, word, 0);
+    assert_true(tni_channel_word(UINT64_C(0x700000009), 5) == UINT64_C(0x900000005));
+}
+
 TN_TEST(store_change_stays_where_it_is)
 {
     PIN_SIZE(store_change, 32, 8);
@@ -443,7 +462,7 @@ TN_TEST(the_words_of_the_layout_stay_as_they_are)
         assert_int_equal(ticket[i], i);
     const int kind[] = {TNI_OBJECT_FREE,      TNI_OBJECT_QUEUE, TNI_OBJECT_EVENT,
                         TNI_OBJECT_SEMAPHORE, TNI_OBJECT_LOCK,  TNI_OBJECT_CONDITION,
-                        TNI_OBJECT_BARRIER,   TNI_OBJECT_STORE};
+                        TNI_OBJECT_BARRIER,   TNI_OBJECT_STORE, TNI_OBJECT_CHANNEL};
     for (int i = 0; i < TNI_OBJECT_KINDS; i++)
         assert_int_equal(kind[i], i);
     assert_int_equal(tni_who(3, 5), UINT64_C(0x0000000500030001));

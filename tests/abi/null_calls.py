@@ -16,7 +16,7 @@ import docs_headers  # noqa: E402
 # Objects that null_test.c makes when a call needs one.
 OBJECTS = {
     "tn_domain", "tn_tensor", "tn_queue", "tn_event", "tn_semaphore", "tn_lock", "tn_condition", "tn_barrier",
-    "tn_store", "tn_object", "tn_inspector", "tn_arena", "tn_process", "tn_group", "tn_pool", "tn_forkserver",
+    "tn_store", "tn_channel", "tn_object", "tn_inspector", "tn_arena", "tn_process", "tn_group", "tn_pool", "tn_forkserver",
     "tn_sched", "tn_kind", "tn_graph",
 }  # fmt: skip
 ENDS = {"tn_process_fail"}  # its child exits with 1

@@ -139,7 +139,7 @@ TN_TEST(tn_holder_stays_as_it_is)
 
 TN_TEST(tn_block_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_block_entry), 248);
+    assert_int_equal(sizeof(tn_block_entry), 256);
     PIN(tn_block_entry, block, 0);
     PIN(tn_block_entry, bytes, 8);
     PIN(tn_block_entry, block_bytes, 16);
@@ -163,6 +163,7 @@ TN_TEST(tn_block_entry_stays_as_it_is)
     PIN(tn_block_entry, device, 184);
     PIN(tn_block_entry, store, 232);
     PIN(tn_block_entry, key, 240);
+    PIN(tn_block_entry, channel, 248);
 }
 
 TN_TEST(tn_scheduler_entry_stays_as_it_is)
@@ -178,7 +179,7 @@ TN_TEST(tn_scheduler_entry_stays_as_it_is)
 
 TN_TEST(tn_object_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_object_entry), 176);
+    assert_int_equal(sizeof(tn_object_entry), 216);
     PIN(tn_object_entry, id, 0);
     PIN(tn_object_entry, kind, 8);
     PIN(tn_object_entry, name, 16);
@@ -202,6 +203,12 @@ TN_TEST(tn_object_entry_stays_as_it_is)
     PIN(tn_object_entry, misses, 152);
     PIN(tn_object_entry, evictions, 160);
     PIN(tn_object_entry, is_kept, 168);
+    PIN(tn_object_entry, subscribers, 172);
+    PIN(tn_object_entry, slowest_pid, 176);
+    PIN(tn_object_entry, most_behind, 184);
+    PIN(tn_object_entry, dropped, 192);
+    PIN(tn_object_entry, disconnected, 200);
+    PIN(tn_object_entry, policy, 208);
 }
 
 TN_TEST(tn_pool_job_stays_as_it_is)
@@ -309,6 +316,37 @@ TN_TEST(tn_store_entry_stays_as_it_is)
     PIN(tn_store_entry, is_pinned, 36);
     PIN(tn_store_entry, is_promised, 37);
     PIN(tn_store_entry, maker_pid, 40);
+}
+
+TN_TEST(tn_channel_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_channel_options), 24);
+    PIN(tn_channel_options, struct_size, 0);
+    PIN(tn_channel_options, capacity, 8);
+    PIN(tn_channel_options, history, 12);
+    PIN(tn_channel_options, subscribers, 16);
+    PIN(tn_channel_options, policy, 20);
+}
+
+TN_TEST(tn_channel_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_channel_info), 88);
+    PIN(tn_channel_info, struct_size, 0);
+    PIN(tn_channel_info, capacity, 8);
+    PIN(tn_channel_info, history, 12);
+    PIN(tn_channel_info, most_subscribers, 16);
+    PIN(tn_channel_info, policy, 20);
+    PIN(tn_channel_info, subscribers, 24);
+    PIN(tn_channel_info, kept, 28);
+    PIN(tn_channel_info, published, 32);
+    PIN(tn_channel_info, dropped, 40);
+    PIN(tn_channel_info, disconnected, 48);
+    PIN(tn_channel_info, most_behind, 56);
+    PIN(tn_channel_info, slowest_pid, 64);
+    PIN(tn_channel_info, is_ended, 68);
+    PIN(tn_channel_info, is_subscribed, 69);
+    PIN(tn_channel_info, waiting, 72);
+    PIN(tn_channel_info, lost, 80);
 }
 
 TN_TEST(tn_store_info_stays_as_it_is)

@@ -82,6 +82,12 @@ MAKE(make_position, tni_position(U(0), U(1)))
 GET(store_turn, tni_store_turn(w))
 GET(store_block, tni_store_block(w))
 MAKE(make_store, tni_store_word(U(0), U(1)))
+GET(channel_number, tni_channel_number(w))
+GET(channel_block, tni_channel_block(w))
+MAKE(make_channel_slot, tni_channel_word(f[0], U(1)))
+GET(channel_history, tni_channel_history(w))
+GET(channel_subscribers, tni_channel_subscribers(w))
+MAKE(make_channel, tni_channel_value(U(0), U(1)))
 GET(content_bytes, tni_content_bytes(w))
 GET(content_block, tni_content_block(w))
 MAKE(make_content, tni_content_make(U(0), U(1)))
@@ -152,6 +158,8 @@ static const struct word {
      {0}},
     {"{round:32, index:32}", {position_round, position_index}, make_position, {0}},
     {"{turn:32, block:32}", {store_turn, store_block}, make_store, {0}},
+    {"{number:32, block:32}", {channel_number, channel_block}, make_channel_slot, {0}},
+    {"{history:32, subscribers:32}", {channel_history, channel_subscribers}, make_channel, {0}},
     {"{bytes_count:32, block:32}", {content_bytes, content_block}, make_content, {0}},
     {"{producer:16, attempt:16, is_tensor:8, form:8, view_bytes:16}",
      {form_producer, form_attempt, NULL, form_form, form_view_bytes},

@@ -35,6 +35,7 @@ static tn_lock *lock, *held;
 static tn_condition *condition;
 static tn_barrier *barrier;
 static tn_store *store;
+static tn_channel *channel;
 static tn_tensor *tensor, *other, *named, *by_descriptor, *own;
 static const char *named_path;
 static tn_arena *arena;
@@ -289,6 +290,18 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_lock_release, TN_ERR_FORKED, tn_lock_release(held))                                   \
     X(tn_condition_wait, TN_ERR_FORKED, tn_condition_wait(condition, held, TN_NOW))            \
     X(tn_barrier_wait, TN_ERR_FORKED, tn_barrier_wait(barrier, TN_NOW))                        \
+    X(tn_channel_open, TN_ERR_FORKED,                                                          \
+      tn_channel_open(d, NULL, NULL, 0, OUT(tn_channel *)) == TN_ERR_FORKED                    \
+          ? tn_channel_open(d, "channel", NULL, TN_OPEN_EXISTING, OUT(tn_channel *))           \
+          : ANY)                                                                               \
+    X(tn_channel_publish, TN_ERR_FORKED, tn_channel_publish(channel, &message, TN_NOW))        \
+    X(tn_channel_subscribe, TN_ERR_FORKED, tn_channel_subscribe(channel, TN_FROM_OLDEST))      \
+    X(tn_channel_unsubscribe, TN_ERR_FORKED, tn_channel_unsubscribe(channel))                  \
+    X(tn_channel_receive, TN_ERR_FORKED, tn_channel_receive(channel, TN_NOW, OUT(tn_message))) \
+    X(tn_channel_end, TN_ERR_FORKED, tn_channel_end(channel))                                  \
+    X(tn_channel_get_info, TN_ERR_FORKED,                                                      \
+      tn_channel_get_info(channel,                                                             \
+                          &(tn_channel_info){.struct_size = sizeof(tn_channel_info)}))         \
     X(tn_store_open, TN_ERR_FORKED,                                                            \
       tn_store_open(d, NULL, NULL, 0, OUT(tn_store *)) == TN_ERR_FORKED                        \
           ? tn_store_open(d, "store", NULL, TN_OPEN_EXISTING, OUT(tn_store *))                 \
@@ -463,6 +476,9 @@ static void make_objects(void)
     TN_CHECK_OK(tn_lock_acquire(held, TN_NOW));
     TN_CHECK_OK(tn_condition_open(d, "condition", TN_OPEN_NEW, &condition));
     TN_CHECK_OK(tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &barrier));
+    TN_CHECK_OK(tn_channel_open(d, "channel", NULL, TN_OPEN_NEW, &channel));
+    TN_CHECK_OK(tn_channel_subscribe(channel, TN_FROM_NEWEST));
+    TN_CHECK_OK(tn_channel_publish(channel, &message, TN_NOW));
     TN_CHECK_OK(tn_store_open(d, "store", NULL, TN_OPEN_NEW, &store));
     TN_CHECK_OK(tn_store_put(store, "k", &message, NULL, NULL));
     TN_CHECK(tn_store_get_or_make(store, "promised", TN_NOW, OUT(tn_message)) == TN_STORE_MAKE);
@@ -527,6 +543,7 @@ static void end_all(void)
     tn_object_close(held);
     tn_object_close(condition);
     tn_object_close(barrier);
+    tn_object_close(channel);
     tn_object_close(store);
     TNT_AUDIT(d);
     tn_domain_close(d);

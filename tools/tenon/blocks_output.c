@@ -11,7 +11,7 @@ enum { FIRST_ROWS = 32, MOST_ROWS = 1024 }; /* of a table, before it is printed 
 
 /* ---- text -------------------------------------------------------------------------------- */
 
-/* The processes that hold the block, and the store and key that keep it. */
+/* The processes that hold the block, and the store and key, or the channel, that keep it. */
 static void add_holders(struct table *table, const tn_block_entry *info)
 {
     enum { SHOWN = 4, KEY_SHOWN = 80 };
@@ -23,6 +23,8 @@ static void add_holders(struct table *table, const tn_block_entry *info)
         used +=
             (size_t)snprintf(text, sizeof text, "store %.47s: %.*s%s", info->store, KEY_SHOWN,
                              info->key, strlen(info->key) > KEY_SHOWN ? "..." : "");
+    else if (info->channel != NULL)
+        used += (size_t)snprintf(text, sizeof text, "channel %.47s", info->channel);
     for (uint32_t i = 0; i < count && i < SHOWN; i++) {
         const tn_holder *holder = &info->holders[i];
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%d %s",
@@ -144,6 +146,8 @@ static json_t *json_block(const tn_block_entry *info)
     cmd_json_set(object, "in_tickets", cmd_json_count(info->in_tickets));
     cmd_json_set(object, "store",
                  info->store != NULL ? cmd_json_text(info->store) : json_null());
+    cmd_json_set(object, "channel",
+                 info->channel != NULL ? cmd_json_text(info->channel) : json_null());
     cmd_json_set(object, "key", info->key != NULL ? cmd_json_text(info->key) : json_null());
     cmd_json_set(object, "holders", cmd_json_holders(info->holders, info->holder_count));
     return object;

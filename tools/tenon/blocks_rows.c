@@ -64,7 +64,7 @@ static bool make_room(struct blocks_rows *rows, uint32_t seats)
  */
 static bool own_texts(tn_block_entry *info)
 {
-    const char *const *borrowed[] = {&info->path, &info->store, &info->key};
+    const char *const *borrowed[] = {&info->path, &info->store, &info->key, &info->channel};
     const char *attributes = info->attributes;
     bool is_whole = true;
 
@@ -84,6 +84,7 @@ static void free_texts(tn_block_entry *info)
     free((char *)info->path);
     free((char *)info->store);
     free((char *)info->key);
+    free((char *)info->channel);
     if (info->attributes != NULL && info->attributes[0] != '\0')
         free((char *)info->attributes);
 }

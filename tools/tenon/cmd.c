@@ -273,6 +273,14 @@ json_t *cmd_json_object(const tn_object_entry *info)
     cmd_json_set(object, "redeliveries", cmd_json_count(info->redeliveries));
     cmd_json_set(object, "ended", json_boolean(info->ended));
     cmd_json_set(object, "broken", json_boolean(info->broken));
+    if (strcmp(info->kind, "channel") == 0) {
+        cmd_json_set(object, "policy", json_string(info->policy));
+        cmd_json_set(object, "subscribers", cmd_json_count(info->subscribers));
+        cmd_json_set(object, "most_behind", cmd_json_count(info->most_behind));
+        cmd_json_set(object, "slowest_pid", json_integer(info->slowest_pid));
+        cmd_json_set(object, "dropped", cmd_json_count(info->dropped));
+        cmd_json_set(object, "disconnected", cmd_json_count(info->disconnected));
+    }
     if (strcmp(info->kind, "store") != 0)
         return object;
     cmd_json_set(object, "bytes", cmd_json_count(info->bytes));

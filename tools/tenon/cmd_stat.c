@@ -221,7 +221,7 @@ static void add_owners(struct table *table, const tn_object_entry *object)
 static int add_object(const tn_object_entry *object, void *context)
 {
     struct table *table = context;
-    if (strcmp(object->kind, "store") == 0)
+    if (strcmp(object->kind, "store") == 0 || strcmp(object->kind, "channel") == 0)
         return 0;
     table_cell(table, "%s", object->kind);
     table_cell(table, "%s", object->name[0] != '\0' ? object->name : "(anonymous)");
@@ -257,6 +257,26 @@ static int add_store(const tn_object_entry *store, void *context)
     return 0;
 }
 
+static int add_channel(const tn_object_entry *channel, void *context)
+{
+    struct table *table = context;
+    if (strcmp(channel->kind, "channel") != 0)
+        return 0;
+    table_cell(table, "%s", channel->name[0] != '\0' ? channel->name : "(anonymous)");
+    table_cell(table, "%u", channel->count);
+    table_cell(table, "%u", channel->capacity);
+    table_cell(table, "%" PRIu64, channel->pushed);
+    table_cell(table, "%s", channel->policy);
+    table_cell(table, "%u", channel->producers);
+    table_cell(table, "%u", channel->subscribers);
+    table_cell(table, "%" PRIu64, channel->most_behind);
+    table_cell(table, "%d", channel->slowest_pid);
+    table_cell(table, "%" PRIu64, channel->dropped);
+    table_cell(table, "%" PRIu64, channel->disconnected);
+    table_cell(table, "%s", channel->ended ? "ended" : "open");
+    return 0;
+}
+
 /* Print a table of objects, unless it is empty. */
 static int print_table_of(tn_inspector *inspector, struct table *table, tn_object_entry_fn *add)
 {
@@ -284,11 +304,20 @@ static int print_objects(tn_inspector *inspector)
         {"STORE", false}, {"KEYS", true},      {"CAPACITY", true},
         {"BYTES", true},  {"BUDGET", true},    {"HITS", true},
         {"MISSES", true}, {"EVICTIONS", true}, {"OPENERS", true}};
+    static const struct table_column channels[] = {
+        {"CHANNEL", false},    {"MESSAGES", true},     {"CAPACITY", true},
+        {"PUBLISHED", true},   {"POLICY", false},      {"PUBLISHERS", true},
+        {"SUBSCRIBERS", true}, {"BEHIND", true},       {"SLOWEST PID", true},
+        {"DROPPED", true},     {"DISCONNECTED", true}, {"STATE", false}};
     int code = print_table_of(
         inspector, table_create(columns, sizeof columns / sizeof columns[0]), add_object);
     if (code == CMD_FINE)
         code = print_table_of(inspector, table_create(stores, sizeof stores / sizeof stores[0]),
                               add_store);
+    if (code == CMD_FINE)
+        code = print_table_of(inspector,
+                              table_create(channels, sizeof channels / sizeof channels[0]),
+                              add_channel);
     return code;
 }
 
