@@ -88,7 +88,7 @@ static struct pollfd begin(tn_domain *domain, tn_queue *queue)
 {
     struct pollfd polled = {.events = POLLIN};
     must(tn_domain_poll_fd(domain, &polled.fd));
-    must(tn_queue_watch(queue, true));
+    must(tn_object_watch(queue, true));
     drain(queue); /* what was pushed before does not make the descriptor readable */
     return polled;
 }

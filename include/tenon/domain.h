@@ -229,7 +229,7 @@ TN_API TN_NODISCARD int tn_domain_set_device_quota(tn_domain *domain, uint64_t q
 
 /**
  * Get the one pollable descriptor of this process. It is readable when a queue that this
- * process watches with tn_queue_watch() may have become ready. Borrowed until the domain is
+ * process watches with tn_object_watch() may have become ready. Borrowed until the domain is
  * closed.
  *
  * After poll() says readable: call tn_domain_poll_clear(), then try each watched queue.

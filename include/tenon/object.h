@@ -2,6 +2,7 @@
 #ifndef TENON_OBJECT_H
 #define TENON_OBJECT_H
 
+#include <tenon/deadline.h>
 #include <tenon/domain.h>
 
 TN_BEGIN_DECLS
@@ -81,6 +82,37 @@ TN_API int tn_object_kind(const tn_object *object);
  * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API TN_NODISCARD int tn_object_name(const tn_object *object, char *name, size_t size_bytes);
+
+/**
+ * Wait until one of several queues and channels has a message or is at its end.
+ *
+ * @param objects  [count], borrowed, all of one domain: queues and channels
+ * @param count    at least 1
+ * @return the index of an object that is ready: a pop or receive with TN_NOW then gives a
+ *         message, or the error that says why there is none, or TN_ERR_TIMED_OUT if another
+ *         consumer was faster; or
+ *         TN_ERR_TIMED_OUT    no object is ready at the deadline
+ *         TN_ERR_INVALID      objects or one of them is NULL, or of another kind; count is out
+ *                             of range; or the objects are of several domains
+ *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *         TN_ERR_STALE        damage to shared memory has ended one of them
+ *
+ * Threads: any.   Blocks: until the deadline.   Fork: yes.
+ */
+TN_API TN_NODISCARD int tn_object_wait_any(tn_object *const *objects, uint32_t count,
+                                           tn_deadline deadline);
+
+/**
+ * Choose whether the descriptor of tn_domain_poll_fd() becomes readable for this queue or
+ * channel.
+ * @param watch  true: it does from now on; false: it does no longer
+ * @return 0, TN_ERR_INVALID (the object is NULL or of another kind), TN_ERR_CLOSED (this
+ *         process has left the domain), TN_ERR_FORKED, or TN_ERR_STALE
+ *
+ * Threads: any.   Blocks: never.   Fork: yes; a child watches nothing at first.
+ */
+TN_API TN_NODISCARD int tn_object_watch(tn_object *object, bool watch);
 
 /**
  * Close this process's handle of an object.

@@ -259,33 +259,6 @@ TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_de
                                           tn_message *ret_messages);
 
 /**
- * Wait until one of several queues has a message or is at its end.
- *
- * @param queues  [count], borrowed, all of one domain
- * @param count   at least 1
- * @return the index of a queue that is ready: a pop with TN_NOW then gives a message, or the
- *         error for the end of the queue, or TN_ERR_TIMED_OUT if another consumer was faster;
- *         or
- *         TN_ERR_TIMED_OUT    no queue is ready at the deadline
- *         TN_ERR_INVALID      queues or one of them is NULL; count is out of range; or the
- *                             queues are of several domains
- *         TN_ERR_INTERRUPTED  the hook of tn_interrupt_set() ended the wait
- *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
- *
- * Threads: any.   Blocks: until the deadline.   Fork: yes.
- */
-TN_API TN_NODISCARD int tn_queue_wait_any(tn_queue *const *queues, uint32_t count,
-                                          tn_deadline deadline);
-
-/**
- * Choose whether the descriptor of tn_domain_poll_fd() becomes readable for this queue.
- * @param watch  true: it does from now on; false: it does no longer
- * @return 0, TN_ERR_INVALID (the queue is NULL or an object of another kind), TN_ERR_CLOSED
- *         (this process has left the domain), TN_ERR_FORKED, or TN_ERR_STALE
- */
-TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
-
-/**
  * Count the messages in the queue, with those that are in the middle of a push or a pop. The
  * count may be too high while messages are popped out of order; 0 means that there are none.
  * Leased messages are not counted. 0 for NULL.

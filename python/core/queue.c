@@ -78,7 +78,7 @@ static PyObject *watch(PyObject *self, PyObject *argument)
     tn_queue *queue = wanted < 0 ? NULL : tnp_object_handle(self);
     if (queue == NULL)
         return NULL;
-    int status = tn_queue_watch(queue, wanted != 0);
+    int status = tn_object_watch(queue, wanted != 0);
     if (status != 0)
         return tnp_raise(status);
     Py_RETURN_NONE;
@@ -213,15 +213,15 @@ static int wait_for_any(PyObject *list, tn_queue **queues, tn_deadline deadline)
     Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
     int status;
     if (n == 0) /* the library reports the error */
-        return tn_queue_wait_any(queues, 0, TN_NOW);
+        return tn_object_wait_any(queues, 0, TN_NOW);
     tnp_object *first = (tnp_object *)PySequence_Fast_GET_ITEM(list, 0);
     for (Py_ssize_t i = 1; i < n; i++)
         if (!tnp_object_shares_domain((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
-            return tn_queue_wait_any(queues, (uint32_t)n,
-                                     TN_NOW); /* the library reports the error */
+            return tn_object_wait_any(queues, (uint32_t)n,
+                                      TN_NOW); /* the library reports the error */
     for (Py_ssize_t i = 0; i < n; i++)
         tnp_object_begin_wait(PySequence_Fast_GET_ITEM(list, i));
-    TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline));
+    TNP_WAIT(first->domain, status, tn_object_wait_any(queues, (uint32_t)n, deadline));
     for (Py_ssize_t i = 0; i < n; i++)
         tnp_object_end_wait(PySequence_Fast_GET_ITEM(list, i));
     return status;

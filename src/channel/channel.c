@@ -289,6 +289,16 @@ static void end(struct tn_domain *d, struct tni_object *object)
         tni_slots_empty(d, &slots.slots[i]);
 }
 
+static int begin_wait(struct tn_object *handle)
+{
+    return tni_object_check(handle, TNI_OBJECT_CHANNEL);
+}
+
+static bool is_ready(struct tn_object *handle)
+{
+    return tni_channel_is_ready(tni_channel_of(handle));
+}
+
 static bool has_more(const struct tn_object *handle)
 {
     return tni_channel_is_ready(tni_channel_of(handle));
@@ -303,5 +313,7 @@ const struct tni_kind tni_channel_kind = {
     .reclaim_seat = reclaim_seat,
     .close_seat = reclaim_seat,
     .end = end,
+    .begin_wait = begin_wait,
+    .is_ready = is_ready,
     .has_more = has_more,
 };

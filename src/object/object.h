@@ -120,6 +120,11 @@ struct tni_kind {
      * @return false: live threads are changing the object; retry
      */
     bool (*recount)(struct tn_domain *domain, uint32_t object);
+    /** Of kinds that tn_object_wait_any() takes, which also have has_more(): check the handle,
+     * and let this process have the role of who waits. */
+    int (*begin_wait)(struct tn_object *handle);
+    /** Whether the caller would find something now. */
+    bool (*is_ready)(struct tn_object *handle);
     /** Whether a wait may still succeed although no process is left on the other side. */
     bool (*has_more)(const struct tn_object *handle);
 };

@@ -2,7 +2,7 @@
 /*
  * queue: open, count and end queues, and the roles of processes.
  *
- *     push.c  pop.c  watch.c     the public calls
+ *     push.c  pop.c              the public calls
  *     turn.c                     how a push or pop waits
  *     message.c pack.c unpack.c  a message, and how it lies in a slot
  *     ring.c  ring_*.c           the slots, and how processes claim them
@@ -168,6 +168,16 @@ static bool has_more(const struct tn_object *handle)
     return tni_ring_has_more(tni_queue_of(handle));
 }
 
+static int begin_wait(struct tn_object *handle)
+{
+    return tni_queue_begin(tni_queue_of(handle), TN_CONSUMER);
+}
+
+static bool is_ready(struct tn_object *handle)
+{
+    return tni_ring_is_ready(tni_queue_of(handle));
+}
+
 /* Only a consumer has anything in the ring: leases, and what a pop of it has taken. */
 static void close_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
 {
@@ -183,5 +193,7 @@ const struct tni_kind tni_queue_kind = {
     .reclaim_seat = tni_ring_reclaim_seat,
     .close_seat = close_seat,
     .end = tni_ring_end,
+    .begin_wait = begin_wait,
+    .is_ready = is_ready,
     .has_more = has_more,
 };

@@ -274,13 +274,13 @@ FAULTS(tn_queue_pop_many, WITH_QUEUE, .before = push_three, .call = pop_many, .u
 static int wait_any(void)
 {
     tn_queue *both[] = {q, other};
-    return tn_queue_wait_any(both, 2, tnt_deadline(2));
+    return tn_object_wait_any(both, 2, tnt_deadline(2));
 }
-FAULTS(tn_queue_wait_any, WITH_QUEUE, .expected = TN_ERR_TIMED_OUT, .before = open_plain,
+FAULTS(tn_object_wait_any, WITH_QUEUE, .expected = TN_ERR_TIMED_OUT, .before = open_plain,
        .call = wait_any, .undo = close_now)
 
-static int watch(void) { return tn_queue_watch(other, true); }
-FAULTS(tn_queue_watch, WITH_QUEUE, .has_no_calls = true, .before = open_plain, .call = watch,
+static int watch(void) { return tn_object_watch(other, true); }
+FAULTS(tn_object_watch, WITH_QUEUE, .has_no_calls = true, .before = open_plain, .call = watch,
        .undo = close_now)
 
 /* ---- leases ------------------------------------------------------------------------------ */

@@ -161,10 +161,10 @@ static void use_queue(struct run *r, struct fuzz_input *in)
         (void)!tn_queue_end(queue);
         break;
     case 11:
-        (void)!tn_queue_watch(queue, at % 2 != 0);
+        (void)!tn_object_watch(queue, at % 2 != 0);
         break;
     case 12:
-        (void)!tn_queue_wait_any(&queue, 1, tn_deadline_after(fuzz_u32(in)));
+        (void)!tn_object_wait_any(&queue, 1, tn_deadline_after(fuzz_u32(in)));
         break;
     default:
         sink = tn_queue_count(queue) +

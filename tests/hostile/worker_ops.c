@@ -195,11 +195,11 @@ static void look_at_queues(struct worker *w)
     if (q == NULL)
         return;
     VOID(w, tn_queue_count(q));
-    UNTIMED(w, tn_queue_watch(q, below(2) == 0));
+    UNTIMED(w, tn_object_watch(q, below(2) == 0));
     if (UNTIMED(w, tn_domain_poll_fd(w->domain, &fd)) == 0)
         VOID(w, tn_domain_poll_clear(w->domain));
     if (w->queues[0] != NULL && w->queues[1] != NULL && w->queues[2] != NULL)
-        TIMED(w, tn_queue_wait_any(w->queues, QUEUES, soon()));
+        TIMED(w, tn_object_wait_any(w->queues, QUEUES, soon()));
 }
 
 /* ---- the other objects ------------------------------------------------------------------- */

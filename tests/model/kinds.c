@@ -9,12 +9,25 @@ static bool has_more(const struct tn_object *handle)
     return tni_ring_has_more(tni_queue_of(handle));
 }
 
+static int begin_wait(struct tn_object *handle)
+{
+    tni_object_take_role(handle, TN_CONSUMER);
+    return 0;
+}
+
+static bool is_ready(struct tn_object *handle)
+{
+    return tni_ring_is_ready(tni_queue_of(handle));
+}
+
 static const struct tni_kind queue = {
     .number = TNI_OBJECT_QUEUE,
     .name = "queue",
     .handle_bytes = sizeof(struct tni_queue),
     .reclaim_seat = tni_ring_reclaim_seat,
     .end = tni_ring_end,
+    .begin_wait = begin_wait,
+    .is_ready = is_ready,
     .has_more = has_more,
 };
 

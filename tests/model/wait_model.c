@@ -9,7 +9,7 @@
  *   tokens        a counter, and the waits of tni_object_wait(): two waiters, two notifiers
  *   pops, pushes  tn_queue_push() and tn_queue_pop(), with LOOKING: waits for messages, and
  *                 for room
- *   bells         tn_queue_wait_any(): pollers; and poll() of tn_domain_poll_fd(), which has
+ *   bells         tn_object_wait_any(): pollers; and poll() of tn_domain_poll_fd(), which has
  *                 no slices
  */
 #include "harness/harness.h"
@@ -22,7 +22,7 @@ struct scenario {
     unsigned pushers, poppers, pushes,
         pops; /* how many processes push and pop, and how often each */
     unsigned slots;
-    bool is_polled;   /* consumers call tn_queue_wait_any() with one queue, then pop */
+    bool is_polled;   /* consumers call tn_object_wait_any() with one queue, then pop */
     bool has_poll_fd; /* consumers poll the domain's descriptor when a pop finds nothing */
     bool has_janitor; /* the last process reclaims processes that die */
 };
@@ -33,7 +33,7 @@ static _Atomic uint32_t *tokens;
 
 static unsigned all(void) { return scene.pushers + scene.poppers + scene.has_janitor; }
 
-/* Set up what tn_queue_watch(), tn_domain_poll_fd() and tn_domain_poll_clear() do. */
+/* Set up what tn_object_watch(), tn_domain_poll_fd() and tn_domain_poll_clear() do. */
 static void watch_descriptor(unsigned process)
 {
     struct tni_object *object = tni_object_at(&tiny_segment, 0);
@@ -146,7 +146,7 @@ static void pop_each(void)
     tn_queue *q = &tiny_queue(model_self())->handle;
     tn_message message;
     for (unsigned i = 0; i < scene.pops; i++) {
-        int status = scene.is_polled ? tn_queue_wait_any(&q, 1, TN_FOREVER) : 0;
+        int status = scene.is_polled ? tn_object_wait_any(&q, 1, TN_FOREVER) : 0;
         model_require(status == 0, "who waits for ever finds a queue ready");
         status = scene.has_poll_fd ? pop_polling(q, &message)
                                    : tn_queue_pop(q, TN_FOREVER, &message);

@@ -117,7 +117,7 @@ TN_TEST(a_push_from_another_network_namespace_ends_a_poll)
     struct pollfd bell = {.events = POLLIN};
     pid_t pid = tnt_fork(push_from_elsewhere, p);
     skip_unless_there(p, pid);
-    TN_CHECK_OK(tn_queue_watch(p->queue, true));
+    TN_CHECK_OK(tn_object_watch(p->queue, true));
     TN_CHECK_OK(tn_domain_poll_fd(p->domain, &bell.fd));
     tn_domain_poll_clear(p->domain);
     assert_int_equal(poll(&bell, 1, 0), 0);
@@ -135,7 +135,7 @@ static int poll_elsewhere(void *argument)
     int fd;
     if (!go_elsewhere(p))
         return 0;
-    TN_CHECK_OK(tn_queue_watch(p->queue, true));
+    TN_CHECK_OK(tn_object_watch(p->queue, true));
     TN_CHECK_OK(tn_domain_poll_fd(p->domain, &fd)); /* before the first push */
     for (int i = 0; i < MESSAGES; i++) {
         tnt_signal(&p->there);
@@ -166,7 +166,7 @@ static int poll_for_a_death(void *argument)
     int status;
     if (!go_elsewhere(p))
         return 0;
-    TN_CHECK_OK(tn_queue_watch(p->queue, true));
+    TN_CHECK_OK(tn_object_watch(p->queue, true));
     TN_CHECK_OK(tn_domain_poll_fd(p->domain, &bell.fd));
     tn_domain_poll_clear(p->domain);
     tnt_signal(&p->there);
@@ -213,7 +213,7 @@ TN_TEST(ringing_one_bell_wakes_no_watcher_of_a_bell_beside_it)
     struct pollfd bell = {.events = POLLIN};
     int watch_fd;
     TN_CHECK_OK(tni_os_watch_create(p->domain->segment.control_fd, &watch_fd));
-    TN_CHECK_OK(tn_queue_watch(p->queue, true));
+    TN_CHECK_OK(tn_object_watch(p->queue, true));
     TN_CHECK_OK(tn_domain_poll_fd(p->domain, &bell.fd));
     push_one(p->queue, 1);
     assert_int_equal(poll(&bell, 1, 0), 1);

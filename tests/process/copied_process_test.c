@@ -219,8 +219,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
       tn_queue_pop_tensor(queue, TN_NOW, OUT(tn_tensor *)))                                    \
     X(tn_queue_push_many, TN_ERR_FORKED, tn_queue_push_many(queue, &message, 1, 0, TN_NOW))    \
     X(tn_queue_pop_many, TN_ERR_FORKED, tn_queue_pop_many(queue, 1, TN_NOW, OUT(tn_message)))  \
-    X(tn_queue_wait_any, TN_ERR_FORKED, tn_queue_wait_any(&queue, 1, TN_NOW))                  \
-    X(tn_queue_watch, TN_ERR_FORKED, tn_queue_watch(queue, true))                              \
+    X(tn_object_wait_any, TN_ERR_FORKED, tn_object_wait_any(&queue, 1, TN_NOW))                \
+    X(tn_object_watch, TN_ERR_FORKED, tn_object_watch(queue, true))                            \
     X(tn_queue_count, 0, tn_queue_count(queue))                                                \
     X(tn_message_ack, TN_ERR_FORKED, tn_message_ack(leases, &leased))                          \
     X(tn_message_return, TN_ERR_FORKED, tn_message_return(leases, &leased))                    \

@@ -112,7 +112,7 @@ static void take_much(struct crash_world *w)
     TN_CHECK_OK(tn_lock_acquire(w->lock, TN_NOW));
     TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     export_bound(w);
-    TN_CHECK_OK(tn_queue_watch(w->queue, true));
+    TN_CHECK_OK(tn_object_watch(w->queue, true));
 }
 
 static void look(struct crash_world *w)

@@ -301,8 +301,8 @@ static void end(struct crash_world *w)
 static void wait_any(struct crash_world *w)
 {
     tn_queue *queues[2] = {w->extra, w->queue};
-    assert_int_equal(tn_queue_wait_any(queues, 2, TN_NOW), 1);
-    assert_int_equal(tn_queue_wait_any(&queues[0], 1, (tn_deadline){1}), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(queues, 2, TN_NOW), 1);
+    assert_int_equal(tn_object_wait_any(&queues[0], 1, (tn_deadline){1}), TN_ERR_TIMED_OUT);
 }
 
 static void extra_and_message(struct crash_world *w)
@@ -315,7 +315,7 @@ static void watch(struct crash_world *w)
 {
     struct pollfd poll_fd = {.events = POLLIN};
     TN_CHECK_OK(tn_domain_poll_fd(w->domain, &poll_fd.fd));
-    TN_CHECK_OK(tn_queue_watch(w->queue, true));
+    TN_CHECK_OK(tn_object_watch(w->queue, true));
     crash_push(w, 0, 100);
     assert_int_equal(poll(&poll_fd, 1, 1000), 1);
     tn_domain_poll_clear(w->domain);

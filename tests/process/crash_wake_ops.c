@@ -75,7 +75,7 @@ static void poll_for_a_message(struct crash_world *w, uint64_t number)
     struct pollfd p = {.events = POLLIN};
     tn_message m;
     int status;
-    TN_CHECK_OK(tn_queue_watch(w->queue, true));
+    TN_CHECK_OK(tn_object_watch(w->queue, true));
     TN_CHECK_OK(tn_domain_poll_fd(w->domain, &p.fd));
     if (number != 0)
         atomic_store(&w->domain->me->bell_number, number);

@@ -314,7 +314,7 @@ TN_TEST(a_child_whose_wait_at_a_barrier_the_hook_ends_breaks_nothing)
 static void *await_any(void *argument)
 {
     (void)argument;
-    TN_CHECK(tn_queue_wait_any(&q, 1, tnt_deadline(LONG_MS)) == 0);
+    TN_CHECK(tn_object_wait_any(&q, 1, tnt_deadline(LONG_MS)) == 0);
     if (getpid() != parent) {
         tn_object_close(q);
         tn_domain_close(d);
@@ -386,7 +386,7 @@ static void *pop_unless_forked(void *argument)
 
 static void *await_any_unless_forked(void *argument)
 {
-    int status = tn_queue_wait_any(&q, 1, tnt_deadline(LONG_MS));
+    int status = tn_object_wait_any(&q, 1, tnt_deadline(LONG_MS));
     (void)argument;
     if (getpid() != parent) {
         TN_CHECK(status == TN_ERR_FORKED);

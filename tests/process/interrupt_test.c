@@ -160,7 +160,7 @@ static void close_full(void)
 static int wait_any(tn_deadline deadline)
 {
     tn_queue *const queues[] = {other, queue};
-    int found = tn_queue_wait_any(queues, TNI_COUNT(queues), deadline);
+    int found = tn_object_wait_any(queues, TNI_COUNT(queues), deadline);
     return found == 1 ? 0 : found;
 }
 

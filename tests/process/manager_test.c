@@ -347,7 +347,7 @@ TN_TEST(a_lone_poller_learns_of_a_death_after_tenond_was_killed)
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     for (int round = 0; round < 2; round++) {
         pid_t pid = tnt_fork(produce, (void *[]){&is_there, q});
         tnt_await(&is_there);

@@ -759,7 +759,7 @@ TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
 
     w = pool_open_by(TN_START_FORK, 1);
     job = pool_submit(&w, ADD_ONE, 1);
-    assert_int_equal(tn_queue_wait_any(&w.pool->results, 1, tnt_deadline(20000)), 0);
+    assert_int_equal(tn_object_wait_any(&w.pool->results, 1, tnt_deadline(20000)), 0);
     break_message(tni_queue_of(w.pool->results));
     result = pool_get(&w, job);
     expect_lost(&result, TN_ERR_CORRUPT, ": the job or its result was lost");

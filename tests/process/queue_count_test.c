@@ -171,7 +171,7 @@ TN_TEST(a_message_is_found_however_far_the_head_is_behind)
         }
         push_number(7);
         assert_int_equal(tn_queue_count(q), 1);
-        assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+        assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), 0);
         assert_int_equal(pop_number(TN_NOW), 7);
         assert_int_equal(tn_queue_count(q), 0);
         finish();
@@ -205,7 +205,7 @@ TN_TEST(a_message_is_found_behind_a_lease_that_was_carried_on)
         }
         push_number(7);
         assert_int_equal(tn_queue_count(q), 1);
-        assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+        assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), 0);
         assert_int_equal(pop_and_acknowledge(), 7);
         TN_CHECK_OK(tn_message_ack(q, &lease));
         tn_message_fini(&lease);

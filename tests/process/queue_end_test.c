@@ -172,9 +172,9 @@ TN_TEST(an_ended_queue_waits_for_a_push_that_had_begun)
     atomic_store(word, empty | tni_slot_word(0, TNI_SLOT_CLAIMED, d->seat, 0));
     TN_CHECK_OK(tn_queue_end(q));
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     atomic_store(word, empty);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), 0);
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_CLOSED);
     finish();
 }
@@ -199,9 +199,9 @@ TN_TEST(wait_any_calls_no_queue_ready_whose_last_message_is_leased)
     TN_CHECK_OK(tn_queue_end(q));
     pid_t pid = tnt_fork(lease_one, signals);
     tnt_await(&signals[0]);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_signal(&signals[1]);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_FOREVER), 0);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_FOREVER), 0);
     tnt_wait_ok(pid);
     for (int i = 0; i < 2; i++)
         tnt_signal_close(&signals[i]);
@@ -246,13 +246,13 @@ TN_TEST(no_death_is_reported_while_a_message_may_come_back)
     pid_t pid = tnt_fork(lease_and_return, signals);
     tnt_await(&signals[0]);
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_signal(&signals[1]);
     TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
     assert_int_equal(m.attempt, 1);
     /* A message that this process has leased itself is no reason to wait. */
     tn_message other;
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), 0);
     assert_int_equal(tn_queue_pop(q, TN_NOW, &other), TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
@@ -391,7 +391,7 @@ TN_TEST(a_death_is_reported_though_its_recoverer_is_killed)
         assert_true(tnt_kill_at("reclaim_role_noted", 1, close_and_reap, NULL));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         if (role == TN_PRODUCER) {
-            assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+            assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), 0);
             assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_PEER_DIED);
         } else {
             TN_CHECK_OK(try_push_number(1));
@@ -458,7 +458,7 @@ static pid_t begin_without_producer(struct tnt_signal *signals)
     tnt_await(&signals[0]);
     tnt_wait(tnt_fork(produce_and_be_killed, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     return pid;
 }
 
@@ -478,12 +478,12 @@ TN_TEST(a_poller_learns_that_the_last_producer_left_after_a_death)
     struct pollfd p = {.events = POLLIN};
     pid_t pid = begin_without_producer(signals);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     tn_domain_poll_clear(d);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_signal(&signals[1]);
     assert_int_equal(poll(&p, 1, 10000), 1);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), 0);
     finish_orphaned(signals, pid);
 }
 

@@ -164,7 +164,7 @@ TN_TEST(a_check_of_several_empty_queues_has_its_own_detail)
 {
     begin(4, 0);
     assert_int_equal(tn_queue_attach(q, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     assert_string_equal(tn_error_detail(), "not ready, and the caller does not wait");
     finish();
 }
@@ -824,17 +824,17 @@ TN_TEST(wait_any_names_the_queue_that_became_ready)
     begin(4, 0);
     queues[0] = q;
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queues[1]));
-    assert_int_equal(tn_queue_wait_any(queues, 2, TN_NOW), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_wait_any(queues, 2, tnt_deadline(10)), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(queues, 2, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(queues, 2, tnt_deadline(10)), TN_ERR_TIMED_OUT);
     for (int i = 0; i < 20; i++) {
         pid_t pid = tnt_fork(push_to_second, queues);
-        assert_int_equal(tn_queue_wait_any(queues, 2, TN_FOREVER), 1);
+        assert_int_equal(tn_object_wait_any(queues, 2, TN_FOREVER), 1);
         TN_CHECK_OK(tn_queue_pop(queues[1], TN_NOW, &m));
         tn_message_fini(&m);
         tnt_wait_ok(pid);
     }
     TN_CHECK_OK(tn_queue_end(queues[0]));
-    assert_int_equal(tn_queue_wait_any(queues, 2, TN_FOREVER), 0);
+    assert_int_equal(tn_object_wait_any(queues, 2, TN_FOREVER), 0);
     tn_object_close(queues[1]);
     finish();
 }

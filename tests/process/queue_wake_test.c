@@ -27,7 +27,7 @@ TN_TEST(the_pollable_descriptor_is_readable_until_it_is_cleared)
     begin(4, 0);
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queues[1]));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
-    TN_CHECK_OK(tn_queue_watch(queues[1], true));
+    TN_CHECK_OK(tn_object_watch(queues[1], true));
     struct pollfd p = {.fd = fd, .events = POLLIN};
     assert_int_equal(poll(&p, 1, 0), 0);
     for (int i = 0; i < 3; i++) {
@@ -319,7 +319,7 @@ static int wait_in_vain(enum waits what, tn_event *event, tn_semaphore *semaphor
     case PUSH:
         return tn_queue_push(q, &m, 0, deadline);
     case WAIT_ANY:
-        return tn_queue_wait_any(&q, 1, deadline);
+        return tn_object_wait_any(&q, 1, deadline);
     case EVENT:
         return tn_event_wait(event, deadline);
     default:
@@ -394,7 +394,7 @@ TN_TEST(a_poll_reports_a_death_though_its_recoverer_was_killed)
     struct pollfd p = {.events = POLLIN};
     begin(4, 0);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
     tnt_wait(tnt_fork(attach_and_die, NULL));
     assert_true(tnt_kill_at("reclaim_object_closed", 1, close_and_reap, NULL));
@@ -423,7 +423,7 @@ TN_TEST(a_poll_through_a_watch_ends_though_the_ringer_was_killed)
     begin(4, 0);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
     atomic_store(&d->me->bell_number, TNI_BELL_WATCHES | 2);
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
     assert_true(tnt_kill_at("watch_rings", 1, push_and_be_killed, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
@@ -437,7 +437,7 @@ static int watch_and_be_killed(void *argument)
 {
     int fd;
     (void)argument;
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
     return 0;
 }
@@ -466,7 +466,7 @@ TN_TEST(a_poller_wakes_though_the_one_that_rang_was_killed)
     struct pollfd p = {.events = POLLIN};
     begin(4, 0);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     for (int i = 0; i < 2; i++) {
         assert_true(tnt_kill_at("bell_rung", 1, push_and_be_killed, NULL));
         assert_int_equal(poll(&p, 1, 0), 1);
@@ -486,7 +486,7 @@ TN_TEST(a_poller_whose_message_another_one_took_hears_of_the_next)
     struct pollfd p = {.events = POLLIN};
     begin(4, 0);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     assert_true(tnt_kill_at("bell_rings", 1, push_and_be_killed, NULL));
     tnt_wait_ok(tnt_fork(pop_the_number, NULL));
     tnt_wait_ok(tnt_fork(push_and_be_killed, NULL));

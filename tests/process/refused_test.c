@@ -138,7 +138,7 @@ static int poll_bell(struct scene *s)
 {
     struct pollfd bell = {.events = POLLIN};
     tn_message m;
-    int status = tn_queue_watch(s->queue, true);
+    int status = tn_object_watch(s->queue, true);
     if (status == 0)
         status = tn_domain_poll_fd(s->domain, &bell.fd);
     if (status == 0)

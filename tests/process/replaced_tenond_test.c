@@ -172,7 +172,7 @@ TN_TEST_WITHIN(a_poller_replaces_a_tenond_that_dies_at_its_start, 60)
         TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
         TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
         TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
-        TN_CHECK_OK(tn_queue_watch(q, true));
+        TN_CHECK_OK(tn_object_watch(q, true));
         pid_t pid = tnt_fork(produce, (void *[]){q, &is_there});
         tnt_await(&is_there);
         kill_tenond(d);

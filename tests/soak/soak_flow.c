@@ -120,9 +120,9 @@ static void pop(uint32_t queue, tn_deadline deadline)
 static void wait_for_any(void)
 {
     soak_do(SOAK_WAITING);
-    int status = tn_queue_wait_any(me.queues, SOAK_QUEUES, soak_deadline(30));
+    int status = tn_object_wait_any(me.queues, SOAK_QUEUES, soak_deadline(30));
     if (status < 0 && status != TN_ERR_TIMED_OUT)
-        soak_fail_status(SOAK_ON_MESSAGES, "tn_queue_wait_any", status);
+        soak_fail_status(SOAK_ON_MESSAGES, "tn_object_wait_any", status);
     if (status >= 0)
         pop((uint32_t)status, TN_NOW);
 }
@@ -131,7 +131,7 @@ static void wait_with_poll(uint32_t queue)
 {
     int fd = -1;
     soak_do(SOAK_WAITING);
-    int status = tn_queue_watch(me.queues[queue], true);
+    int status = tn_object_watch(me.queues[queue], true);
     if (status == 0)
         status = tn_domain_poll_fd(me.domain, &fd);
     if (status != 0)
@@ -140,9 +140,9 @@ static void wait_with_poll(uint32_t queue)
     if (poll(&poll_fd, 1, 20) == 1)
         tn_domain_poll_clear(me.domain);
     pop(queue, TN_NOW);
-    status = tn_queue_watch(me.queues[queue], false);
+    status = tn_object_watch(me.queues[queue], false);
     if (status != 0)
-        soak_fail_status(SOAK_ON_MESSAGES, "tn_queue_watch", status);
+        soak_fail_status(SOAK_ON_MESSAGES, "tn_object_watch", status);
 }
 
 static void consume_one(void)

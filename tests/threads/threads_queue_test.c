@@ -327,7 +327,7 @@ TN_TEST(attributes_may_be_set_while_the_tensor_is_pushed_and_copied)
 static void wait_any_and_pop(struct worker *w)
 {
     tn_queue *q = queue_of(w);
-    if (DID(tn_queue_wait_any(&q, 1, soon()), TN_ERR_TIMED_OUT))
+    if (DID(tn_object_wait_any(&q, 1, soon()), TN_ERR_TIMED_OUT))
         pop_one(q, TN_NOW);
 }
 
@@ -337,7 +337,7 @@ static void poll_and_pop(struct worker *w)
     int fd;
     TN_CHECK_OK(tn_domain_poll_fd(w->domain, &fd));
     if (w->rounds == 0)
-        TN_CHECK_OK(tn_queue_watch(q, true));
+        TN_CHECK_OK(tn_object_watch(q, true));
     poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5);
     tn_domain_poll_clear(w->domain);
     while (pop_one(q, TN_NOW))
@@ -349,7 +349,7 @@ TN_TEST(waiting_for_any_queue_and_polling_find_messages)
     begin(8, TN_QUEUE_REDELIVER);
     /* Worker 4 polls, of member 1; workers 2 and 3 wait. */
     run_crews((struct crew[]){{push, 2}, {wait_any_and_pop, 2}, {poll_and_pop, 1}, {NULL, 0}});
-    TN_CHECK_OK(tn_queue_watch(queues[1], false));
+    TN_CHECK_OK(tn_object_watch(queues[1], false));
     finish();
 }
 

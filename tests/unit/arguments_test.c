@@ -66,7 +66,7 @@ TN_TEST(no_object_is_made_or_opened_without_what_it_takes)
     INVALID(tn_object_open_id(NULL, 0, 1, &it));
     INVALID(tn_object_open_id(d, 0, 1, NULL));
     INVALID(tn_object_open_id(d, -1, 1, &it));
-    INVALID(tn_object_open_id(d, TN_OBJECT_STORE + 1, 1, &it));
+    INVALID(tn_object_open_id(d, TN_OBJECT_CHANNEL + 1, 1, &it));
     INVALID(tn_object_open_id(d, 0, 0, &it));
     assert_string_equal(tn_error_detail(),
                         "no object has the id 0, which tn_object_id() gives for NULL");
@@ -124,8 +124,8 @@ TN_TEST(an_object_of_another_kind_is_refused_and_unchanged)
     INVALID(tn_queue_pop_tensor(event, TN_NOW, &t));
     INVALID(tn_queue_attach(event, TN_PRODUCER));
     INVALID(tn_queue_end(event));
-    INVALID(tn_queue_watch(event, true));
-    INVALID(tn_queue_wait_any(&event, 1, TN_NOW));
+    INVALID(tn_object_watch(event, true));
+    INVALID(tn_object_wait_any(&event, 1, TN_NOW));
     message.lease = 1;
     INVALID(tn_message_ack(event, &message));
     INVALID(tn_message_return(event, &message));
@@ -223,8 +223,8 @@ TN_TEST(no_call_on_an_object_goes_without_the_object)
     INVALID(tn_queue_pop_tensor(NULL, TN_NOW, &t));
     INVALID(tn_queue_end(NULL));
     INVALID(tn_queue_attach(NULL, TN_PRODUCER));
-    INVALID(tn_queue_watch(NULL, true));
-    INVALID(tn_queue_wait_any(NULL, 1, TN_NOW));
+    INVALID(tn_object_watch(NULL, true));
+    INVALID(tn_object_wait_any(NULL, 1, TN_NOW));
     INVALID(tn_message_ack(NULL, &message));
     assert_int_equal(tn_queue_count(NULL), 0);
     INVALID(tn_queue_get_info(NULL, &(tn_queue_info){.struct_size = sizeof(tn_queue_info)}));
@@ -281,7 +281,7 @@ TN_TEST(a_message_larger_than_any_block_is_refused)
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     const tn_message message = {.bytes = "x", .size_bytes = SIZE_MAX / 2};
     assert_true(tn_queue_push(q, &message, 0, TN_NOW) < 0);
-    INVALID(tn_queue_wait_any(&(tn_queue *){q}, 0, TN_NOW));
+    INVALID(tn_object_wait_any(&(tn_queue *){q}, 0, TN_NOW));
     INVALID(tn_queue_pop_tensor(q, TN_NOW, NULL));
     INVALID(tn_queue_pop_many(q, 1, TN_NOW, NULL));
     assert_int_equal(tn_queue_pop_many(q, 0, TN_NOW, NULL), 0);
@@ -300,7 +300,7 @@ TN_TEST(queues_of_two_domains_cannot_be_waited_for_together)
                                             .flags = TN_DOMAIN_NO_MANAGER});
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &both[0]));
     TN_CHECK_OK(tn_queue_open(other, NULL, NULL, 0, &both[1]));
-    INVALID(tn_queue_wait_any(both, 2, TN_NOW));
+    INVALID(tn_object_wait_any(both, 2, TN_NOW));
     tn_object_close(both[0]);
     tn_object_close(both[1]);
     tn_domain_close(other);
@@ -313,11 +313,11 @@ TN_TEST(the_pollable_descriptor_is_one_however_often_it_is_asked_for)
     int one, again;
     begin();
     TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
-    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_object_watch(q, true));
     TN_CHECK_OK(tn_domain_poll_fd(d, &one));
     TN_CHECK_OK(tn_domain_poll_fd(d, &again));
     assert_int_equal(one, again);
-    TN_CHECK_OK(tn_queue_watch(q, false));
+    TN_CHECK_OK(tn_object_watch(q, false));
     tn_object_close(q);
     finish();
 }
@@ -362,8 +362,8 @@ TN_TEST(objects_of_a_domain_that_was_left_say_so)
     CLOSED(tn_queue_pop_many(q, 1, TN_NOW, &message));
     CLOSED(tn_queue_attach(q, TN_CONSUMER));
     CLOSED(tn_queue_end(q));
-    CLOSED(tn_queue_watch(q, true));
-    CLOSED(tn_queue_wait_any(&q, 1, TN_NOW));
+    CLOSED(tn_object_watch(q, true));
+    CLOSED(tn_object_wait_any(&q, 1, TN_NOW));
     message.lease = 1;
     CLOSED(tn_message_ack(q, &message));
     CLOSED(tn_event_set(event));

@@ -220,7 +220,7 @@ TN_TEST(every_wait_names_a_duration_that_was_taken_for_a_deadline)
     assert_int_equal(tn_barrier_wait(barrier, (tn_deadline){1000}), TN_ERR_TIMED_OUT);
     assert_non_null(strstr(tn_error_detail(), "1 of 2 parties had arrived at the barrier 'b'"));
     assert_non_null(strstr(tn_error_detail(), "CLOCK_MONOTONIC"));
-    assert_int_equal(tn_queue_wait_any(&q, 1, (tn_deadline){1000}), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_object_wait_any(&q, 1, (tn_deadline){1000}), TN_ERR_TIMED_OUT);
     assert_non_null(strstr(tn_error_detail(), "CLOCK_MONOTONIC"));
     TN_CHECK_OK(tn_barrier_reset(barrier));
     assert_int_equal(tn_barrier_wait(barrier, TN_NOW), TN_ERR_TIMED_OUT);

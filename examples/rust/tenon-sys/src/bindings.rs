@@ -682,8 +682,277 @@ extern "C" {
         source: *const tn_tensor,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_HANDLE_MAX_BYTES: _bindgen_ty_17 = 33408;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_object {
+    _unused: [u8; 0],
+}
+pub const TN_OBJECT_QUEUE: _bindgen_ty_17 = 1;
+pub const TN_OBJECT_EVENT: _bindgen_ty_17 = 2;
+pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_17 = 3;
+pub const TN_OBJECT_LOCK: _bindgen_ty_17 = 4;
+pub const TN_OBJECT_CONDITION: _bindgen_ty_17 = 5;
+pub const TN_OBJECT_BARRIER: _bindgen_ty_17 = 6;
+pub const TN_OBJECT_STORE: _bindgen_ty_17 = 7;
+pub const TN_OBJECT_CHANNEL: _bindgen_ty_17 = 8;
 pub type _bindgen_ty_17 = ::std::os::raw::c_uint;
+extern "C" {
+    pub fn tn_object_id(object: *const tn_object) -> u64;
+}
+extern "C" {
+    pub fn tn_object_open_id(
+        domain: *mut tn_domain,
+        kind: ::std::os::raw::c_int,
+        id: u64,
+        ret_object: *mut *mut tn_object,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_kind(object: *const tn_object) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_name(
+        object: *const tn_object,
+        name: *mut ::std::os::raw::c_char,
+        size_bytes: size_t,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_wait_any(
+        objects: *const *mut tn_object,
+        count: u32,
+        deadline: tn_deadline,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_watch(object: *mut tn_object, watch: bool) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_object_close(object: *mut tn_object) -> *mut tn_object;
+}
+pub type tn_queue = tn_object;
+pub const TN_QUEUE_REDELIVER: _bindgen_ty_18 = 0;
+pub const TN_QUEUE_DROP: _bindgen_ty_18 = 1;
+pub const TN_QUEUE_LEASE: _bindgen_ty_18 = 2;
+pub type _bindgen_ty_18 = ::std::os::raw::c_uint;
+pub const TN_PRODUCER: _bindgen_ty_19 = 1;
+pub const TN_CONSUMER: _bindgen_ty_19 = 2;
+pub type _bindgen_ty_19 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_queue_options {
+    pub struct_size: size_t,
+    pub capacity: u32,
+    pub inline_bytes: u32,
+    pub policy: u32,
+    pub reserved: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct tn_message {
+    pub bytes: *const ::std::os::raw::c_void,
+    pub size_bytes: size_t,
+    pub tensors: *mut *mut tn_tensor,
+    pub tensor_count: u32,
+    pub attempt: u32,
+    pub producer_seat: u32,
+    pub reserved: u32,
+    pub lease: u64,
+    pub internal: [*mut ::std::os::raw::c_void; 4usize],
+}
+impl Default for tn_message {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const TN_MESSAGE_MAX_TENSORS: _bindgen_ty_20 = 1000000;
+pub type _bindgen_ty_20 = ::std::os::raw::c_uint;
+pub const TN_PUSH_MOVE: _bindgen_ty_21 = 1;
+pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
+extern "C" {
+    pub fn tn_queue_open(
+        domain: *mut tn_domain,
+        name: *const ::std::os::raw::c_char,
+        options: *const tn_queue_options,
+        flags: u32,
+        ret_queue: *mut *mut tn_queue,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_set_stream(
+        queue: *mut tn_queue,
+        device: tn_device,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_attach(queue: *mut tn_queue, roles: u32) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_end(queue: *mut tn_queue) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_push(
+        queue: *mut tn_queue,
+        message: *const tn_message,
+        flags: u32,
+        deadline: tn_deadline,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_pop(
+        queue: *mut tn_queue,
+        deadline: tn_deadline,
+        ret_message: *mut tn_message,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_push_tensor(
+        queue: *mut tn_queue,
+        tensor: *mut tn_tensor,
+        flags: u32,
+        deadline: tn_deadline,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_pop_tensor(
+        queue: *mut tn_queue,
+        deadline: tn_deadline,
+        ret_tensor: *mut *mut tn_tensor,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_push_many(
+        queue: *mut tn_queue,
+        messages: *const tn_message,
+        count: u32,
+        flags: u32,
+        deadline: tn_deadline,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_pop_many(
+        queue: *mut tn_queue,
+        count: u32,
+        deadline: tn_deadline,
+        ret_messages: *mut tn_message,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_queue_count(queue: *const tn_queue) -> u32;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_queue_info {
+    pub struct_size: size_t,
+    pub capacity: u32,
+    pub inline_bytes: u32,
+    pub policy: u32,
+    pub count: u32,
+    pub other_producers: u32,
+    pub other_consumers: u32,
+    pub others: u32,
+    pub is_ended: bool,
+}
+extern "C" {
+    pub fn tn_queue_get_info(
+        queue: *const tn_queue,
+        ret_info: *mut tn_queue_info,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_message_ack(queue: *mut tn_queue, message: *mut tn_message) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_message_return(
+        queue: *mut tn_queue,
+        message: *mut tn_message,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_message_fini(message: *mut tn_message);
+}
+pub type tn_channel = tn_object;
+pub const TN_CHANNEL_WAIT: _bindgen_ty_22 = 0;
+pub const TN_CHANNEL_DROP: _bindgen_ty_22 = 1;
+pub const TN_CHANNEL_DISCONNECT: _bindgen_ty_22 = 2;
+pub type _bindgen_ty_22 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_channel_options {
+    pub struct_size: size_t,
+    pub capacity: u32,
+    pub history: u32,
+    pub subscribers: u32,
+    pub policy: u32,
+}
+extern "C" {
+    pub fn tn_channel_open(
+        domain: *mut tn_domain,
+        name: *const ::std::os::raw::c_char,
+        options: *const tn_channel_options,
+        flags: u32,
+        ret_channel: *mut *mut tn_channel,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_channel_publish(
+        channel: *mut tn_channel,
+        message: *const tn_message,
+        deadline: tn_deadline,
+    ) -> ::std::os::raw::c_int;
+}
+pub const TN_FROM_NEWEST: _bindgen_ty_23 = 0;
+pub const TN_FROM_OLDEST: _bindgen_ty_23 = 1;
+pub type _bindgen_ty_23 = ::std::os::raw::c_uint;
+extern "C" {
+    pub fn tn_channel_subscribe(channel: *mut tn_channel, from: u32) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_channel_unsubscribe(channel: *mut tn_channel) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_channel_receive(
+        channel: *mut tn_channel,
+        deadline: tn_deadline,
+        ret_message: *mut tn_message,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_channel_end(channel: *mut tn_channel) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct tn_channel_info {
+    pub struct_size: size_t,
+    pub capacity: u32,
+    pub history: u32,
+    pub most_subscribers: u32,
+    pub policy: u32,
+    pub subscribers: u32,
+    pub kept: u32,
+    pub published: u64,
+    pub dropped: u64,
+    pub disconnected: u64,
+    pub most_behind: u64,
+    pub slowest_pid: i32,
+    pub is_ended: bool,
+    pub is_subscribed: bool,
+    pub waiting: u64,
+    pub lost: u64,
+}
+extern "C" {
+    pub fn tn_channel_get_info(
+        channel: *const tn_channel,
+        ret_info: *mut tn_channel_info,
+    ) -> ::std::os::raw::c_int;
+}
+pub const TN_HANDLE_MAX_BYTES: _bindgen_ty_24 = 33408;
+pub type _bindgen_ty_24 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_handle_options {
@@ -692,8 +961,8 @@ pub struct tn_handle_options {
     pub flags: u32,
     pub lifetime_ns: u64,
 }
-pub const TN_HANDLE_WITH_ISSUER: _bindgen_ty_18 = 1;
-pub type _bindgen_ty_18 = ::std::os::raw::c_uint;
+pub const TN_HANDLE_WITH_ISSUER: _bindgen_ty_25 = 1;
+pub type _bindgen_ty_25 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_handle_export(
         tensor: *mut tn_tensor,
@@ -723,8 +992,8 @@ extern "C" {
 pub struct tn_process {
     _unused: [u8; 0],
 }
-pub const TN_PROCESS_DETACHED: _bindgen_ty_19 = 1;
-pub type _bindgen_ty_19 = ::std::os::raw::c_uint;
+pub const TN_PROCESS_DETACHED: _bindgen_ty_26 = 1;
+pub type _bindgen_ty_26 = ::std::os::raw::c_uint;
 pub type tn_process_fn = ::std::option::Option<
     unsafe extern "C" fn(
         domain: *mut tn_domain,
@@ -798,8 +1067,8 @@ extern "C" {
 pub struct tn_forkserver {
     _unused: [u8; 0],
 }
-pub const TN_FORKSERVER_MAX_BYTES: _bindgen_ty_20 = 65536;
-pub type _bindgen_ty_20 = ::std::os::raw::c_uint;
+pub const TN_FORKSERVER_MAX_BYTES: _bindgen_ty_27 = 65536;
+pub type _bindgen_ty_27 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_forkserver_start(
         domain: *mut tn_domain,
@@ -867,206 +1136,13 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct tn_object {
-    _unused: [u8; 0],
-}
-pub const TN_OBJECT_QUEUE: _bindgen_ty_21 = 1;
-pub const TN_OBJECT_EVENT: _bindgen_ty_21 = 2;
-pub const TN_OBJECT_SEMAPHORE: _bindgen_ty_21 = 3;
-pub const TN_OBJECT_LOCK: _bindgen_ty_21 = 4;
-pub const TN_OBJECT_CONDITION: _bindgen_ty_21 = 5;
-pub const TN_OBJECT_BARRIER: _bindgen_ty_21 = 6;
-pub const TN_OBJECT_STORE: _bindgen_ty_21 = 7;
-pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
-extern "C" {
-    pub fn tn_object_id(object: *const tn_object) -> u64;
-}
-extern "C" {
-    pub fn tn_object_open_id(
-        domain: *mut tn_domain,
-        kind: ::std::os::raw::c_int,
-        id: u64,
-        ret_object: *mut *mut tn_object,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_object_kind(object: *const tn_object) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_object_name(
-        object: *const tn_object,
-        name: *mut ::std::os::raw::c_char,
-        size_bytes: size_t,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_object_close(object: *mut tn_object) -> *mut tn_object;
-}
-pub type tn_queue = tn_object;
-pub const TN_QUEUE_REDELIVER: _bindgen_ty_22 = 0;
-pub const TN_QUEUE_DROP: _bindgen_ty_22 = 1;
-pub const TN_QUEUE_LEASE: _bindgen_ty_22 = 2;
-pub type _bindgen_ty_22 = ::std::os::raw::c_uint;
-pub const TN_PRODUCER: _bindgen_ty_23 = 1;
-pub const TN_CONSUMER: _bindgen_ty_23 = 2;
-pub type _bindgen_ty_23 = ::std::os::raw::c_uint;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct tn_queue_options {
-    pub struct_size: size_t,
-    pub capacity: u32,
-    pub inline_bytes: u32,
-    pub policy: u32,
-    pub reserved: u32,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct tn_message {
-    pub bytes: *const ::std::os::raw::c_void,
-    pub size_bytes: size_t,
-    pub tensors: *mut *mut tn_tensor,
-    pub tensor_count: u32,
-    pub attempt: u32,
-    pub producer_seat: u32,
-    pub reserved: u32,
-    pub lease: u64,
-    pub internal: [*mut ::std::os::raw::c_void; 4usize],
-}
-impl Default for tn_message {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub const TN_MESSAGE_MAX_TENSORS: _bindgen_ty_24 = 1000000;
-pub type _bindgen_ty_24 = ::std::os::raw::c_uint;
-pub const TN_PUSH_MOVE: _bindgen_ty_25 = 1;
-pub type _bindgen_ty_25 = ::std::os::raw::c_uint;
-extern "C" {
-    pub fn tn_queue_open(
-        domain: *mut tn_domain,
-        name: *const ::std::os::raw::c_char,
-        options: *const tn_queue_options,
-        flags: u32,
-        ret_queue: *mut *mut tn_queue,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_set_stream(
-        queue: *mut tn_queue,
-        device: tn_device,
-        stream: *mut ::std::os::raw::c_void,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_attach(queue: *mut tn_queue, roles: u32) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_end(queue: *mut tn_queue) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_push(
-        queue: *mut tn_queue,
-        message: *const tn_message,
-        flags: u32,
-        deadline: tn_deadline,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_pop(
-        queue: *mut tn_queue,
-        deadline: tn_deadline,
-        ret_message: *mut tn_message,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_push_tensor(
-        queue: *mut tn_queue,
-        tensor: *mut tn_tensor,
-        flags: u32,
-        deadline: tn_deadline,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_pop_tensor(
-        queue: *mut tn_queue,
-        deadline: tn_deadline,
-        ret_tensor: *mut *mut tn_tensor,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_push_many(
-        queue: *mut tn_queue,
-        messages: *const tn_message,
-        count: u32,
-        flags: u32,
-        deadline: tn_deadline,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_pop_many(
-        queue: *mut tn_queue,
-        count: u32,
-        deadline: tn_deadline,
-        ret_messages: *mut tn_message,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_wait_any(
-        queues: *const *mut tn_queue,
-        count: u32,
-        deadline: tn_deadline,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_watch(queue: *mut tn_queue, watch: bool) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_queue_count(queue: *const tn_queue) -> u32;
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct tn_queue_info {
-    pub struct_size: size_t,
-    pub capacity: u32,
-    pub inline_bytes: u32,
-    pub policy: u32,
-    pub count: u32,
-    pub other_producers: u32,
-    pub other_consumers: u32,
-    pub others: u32,
-    pub is_ended: bool,
-}
-extern "C" {
-    pub fn tn_queue_get_info(
-        queue: *const tn_queue,
-        ret_info: *mut tn_queue_info,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_message_ack(queue: *mut tn_queue, message: *mut tn_message) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_message_return(
-        queue: *mut tn_queue,
-        message: *mut tn_message,
-    ) -> ::std::os::raw::c_int;
-}
-extern "C" {
-    pub fn tn_message_fini(message: *mut tn_message);
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct tn_pool {
     _unused: [u8; 0],
 }
-pub const TN_START_FORK: _bindgen_ty_26 = 0;
-pub const TN_START_SPAWN: _bindgen_ty_26 = 1;
-pub const TN_START_FORKSERVER: _bindgen_ty_26 = 2;
-pub type _bindgen_ty_26 = ::std::os::raw::c_uint;
+pub const TN_START_FORK: _bindgen_ty_28 = 0;
+pub const TN_START_SPAWN: _bindgen_ty_28 = 1;
+pub const TN_START_FORKSERVER: _bindgen_ty_28 = 2;
+pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_pool_job {
@@ -1086,8 +1162,8 @@ impl Default for tn_pool_job {
         }
     }
 }
-pub const TN_POOL_ROOM_BYTES: _bindgen_ty_27 = 4096;
-pub type _bindgen_ty_27 = ::std::os::raw::c_uint;
+pub const TN_POOL_ROOM_BYTES: _bindgen_ty_29 = 4096;
+pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
 pub type tn_pool_fn = ::std::option::Option<
     unsafe extern "C" fn(
         domain: *mut tn_domain,
@@ -1161,8 +1237,8 @@ impl Default for tn_pool_result {
 extern "C" {
     pub fn tn_pool_result_fini(result: *mut tn_pool_result);
 }
-pub const TN_POOL_ANY_JOB: _bindgen_ty_28 = 0;
-pub type _bindgen_ty_28 = ::std::os::raw::c_uint;
+pub const TN_POOL_ANY_JOB: _bindgen_ty_30 = 0;
+pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_pool_fetch(
         pool: *mut tn_pool,
@@ -1250,10 +1326,10 @@ pub type tn_data_copy_fn = ::std::option::Option<
 pub type tn_data_drop_fn = ::std::option::Option<
     unsafe extern "C" fn(context: *mut ::std::os::raw::c_void, memory: *const tn_memory),
 >;
-pub const TN_DATA_ON_HOST: _bindgen_ty_29 = 1;
-pub const TN_DATA_TEMPORARY: _bindgen_ty_29 = 2;
-pub const TN_DATA_LIKE: _bindgen_ty_29 = 4;
-pub type _bindgen_ty_29 = ::std::os::raw::c_uint;
+pub const TN_DATA_ON_HOST: _bindgen_ty_31 = 1;
+pub const TN_DATA_TEMPORARY: _bindgen_ty_31 = 2;
+pub const TN_DATA_LIKE: _bindgen_ty_31 = 4;
+pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_data_options {
@@ -1320,13 +1396,13 @@ pub struct tn_graph {
 pub struct tn_kind {
     _unused: [u8; 0],
 }
-pub const TN_ORDER_AUTO: _bindgen_ty_30 = 0;
-pub const TN_ORDER_DEPTH: _bindgen_ty_30 = 1;
-pub const TN_ORDER_RANK: _bindgen_ty_30 = 2;
-pub type _bindgen_ty_30 = ::std::os::raw::c_uint;
-pub const TN_SCHED_VIRTUAL: _bindgen_ty_31 = 1;
-pub const TN_SCHED_TRACE: _bindgen_ty_31 = 2;
-pub type _bindgen_ty_31 = ::std::os::raw::c_uint;
+pub const TN_ORDER_AUTO: _bindgen_ty_32 = 0;
+pub const TN_ORDER_DEPTH: _bindgen_ty_32 = 1;
+pub const TN_ORDER_RANK: _bindgen_ty_32 = 2;
+pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_SCHED_VIRTUAL: _bindgen_ty_33 = 1;
+pub const TN_SCHED_TRACE: _bindgen_ty_33 = 2;
+pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_event {
@@ -1436,11 +1512,11 @@ extern "C" {
         fd: ::std::os::raw::c_int,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_TASK_DONE: _bindgen_ty_32 = 0;
-pub const TN_TASK_PENDING: _bindgen_ty_32 = 1;
-pub const TN_TASK_RETRY: _bindgen_ty_32 = 2;
-pub const TN_TASK_OOM: _bindgen_ty_32 = 3;
-pub type _bindgen_ty_32 = ::std::os::raw::c_uint;
+pub const TN_TASK_DONE: _bindgen_ty_34 = 0;
+pub const TN_TASK_PENDING: _bindgen_ty_34 = 1;
+pub const TN_TASK_RETRY: _bindgen_ty_34 = 2;
+pub const TN_TASK_OOM: _bindgen_ty_34 = 3;
+pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_call {
@@ -1485,8 +1561,8 @@ impl Default for tn_variant {
         }
     }
 }
-pub const TN_VARIANTS: _bindgen_ty_33 = 4;
-pub type _bindgen_ty_33 = ::std::os::raw::c_uint;
+pub const TN_VARIANTS: _bindgen_ty_35 = 4;
+pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_kind_options {
@@ -1510,8 +1586,8 @@ impl Default for tn_kind_options {
         }
     }
 }
-pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_34 = 1;
-pub type _bindgen_ty_34 = ::std::os::raw::c_uint;
+pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_36 = 1;
+pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_kind_create(
         sched: *mut tn_sched,
@@ -1554,9 +1630,9 @@ impl Default for tn_access {
         }
     }
 }
-pub const TN_READ: _bindgen_ty_35 = 1;
-pub const TN_WRITE: _bindgen_ty_35 = 2;
-pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
+pub const TN_READ: _bindgen_ty_37 = 1;
+pub const TN_WRITE: _bindgen_ty_37 = 2;
+pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_list {
@@ -1825,6 +1901,7 @@ pub struct tn_block_entry {
     pub device: [::std::os::raw::c_char; 48usize],
     pub store: *const ::std::os::raw::c_char,
     pub key: *const ::std::os::raw::c_char,
+    pub channel: *const ::std::os::raw::c_char,
 }
 impl Default for tn_block_entry {
     fn default() -> Self {
@@ -1874,6 +1951,12 @@ pub struct tn_object_entry {
     pub misses: u64,
     pub evictions: u64,
     pub is_kept: bool,
+    pub subscribers: u32,
+    pub slowest_pid: i32,
+    pub most_behind: u64,
+    pub dropped: u64,
+    pub disconnected: u64,
+    pub policy: *const ::std::os::raw::c_char,
 }
 impl Default for tn_object_entry {
     fn default() -> Self {
@@ -2049,13 +2132,13 @@ extern "C" {
         context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STRATEGY_DEFAULT: _bindgen_ty_36 = 0;
-pub const TN_STRATEGY_ARENA: _bindgen_ty_36 = 1;
-pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_36 = 2;
-pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_36 = 3;
-pub const TN_STRATEGY_CUDA_VMM: _bindgen_ty_36 = 16;
-pub const TN_STRATEGY_CUDA_IPC: _bindgen_ty_36 = 17;
-pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
+pub const TN_STRATEGY_DEFAULT: _bindgen_ty_38 = 0;
+pub const TN_STRATEGY_ARENA: _bindgen_ty_38 = 1;
+pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_38 = 2;
+pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_38 = 3;
+pub const TN_STRATEGY_CUDA_VMM: _bindgen_ty_38 = 16;
+pub const TN_STRATEGY_CUDA_IPC: _bindgen_ty_38 = 17;
+pub type _bindgen_ty_38 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
 }
@@ -2105,9 +2188,9 @@ extern "C" {
 extern "C" {
     pub fn tn_arena_close(arena: *mut tn_arena) -> *mut tn_arena;
 }
-pub const TN_STORAGE_VERSION: _bindgen_ty_37 = 1;
-pub const TN_STORAGE_HOLDERS: _bindgen_ty_37 = 64;
-pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
+pub const TN_STORAGE_VERSION: _bindgen_ty_39 = 1;
+pub const TN_STORAGE_HOLDERS: _bindgen_ty_39 = 64;
+pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_storage_header {
@@ -2145,8 +2228,8 @@ impl Default for tn_storage_header {
         }
     }
 }
-pub const TN_SEND_READ_ONLY: _bindgen_ty_38 = 1;
-pub type _bindgen_ty_38 = ::std::os::raw::c_uint;
+pub const TN_SEND_READ_ONLY: _bindgen_ty_40 = 1;
+pub type _bindgen_ty_40 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_send(
         tensor: *mut tn_tensor,
@@ -2182,10 +2265,10 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 pub type tn_store = tn_object;
-pub const TN_STORE_KEY_BYTES: _bindgen_ty_39 = 512;
-pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
-pub const TN_STORE_EVICT: _bindgen_ty_40 = 1;
-pub type _bindgen_ty_40 = ::std::os::raw::c_uint;
+pub const TN_STORE_KEY_BYTES: _bindgen_ty_41 = 512;
+pub type _bindgen_ty_41 = ::std::os::raw::c_uint;
+pub const TN_STORE_EVICT: _bindgen_ty_42 = 1;
+pub type _bindgen_ty_42 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_store_options {
@@ -2203,9 +2286,9 @@ extern "C" {
         ret_store: *mut *mut tn_store,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_PUT_IF_ABSENT: _bindgen_ty_41 = 1;
-pub const TN_PUT_PINNED: _bindgen_ty_41 = 2;
-pub type _bindgen_ty_41 = ::std::os::raw::c_uint;
+pub const TN_PUT_IF_ABSENT: _bindgen_ty_43 = 1;
+pub const TN_PUT_PINNED: _bindgen_ty_43 = 2;
+pub type _bindgen_ty_43 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_store_put_options {
@@ -2241,8 +2324,8 @@ extern "C" {
         ret_value: *mut tn_message,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STORE_MAKE: _bindgen_ty_42 = 1;
-pub type _bindgen_ty_42 = ::std::os::raw::c_uint;
+pub const TN_STORE_MAKE: _bindgen_ty_44 = 1;
+pub type _bindgen_ty_44 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_store_give_up(
         store: *mut tn_store,
@@ -2381,8 +2464,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_43 = 1;
-pub type _bindgen_ty_43 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_45 = 1;
+pub type _bindgen_ty_45 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,
