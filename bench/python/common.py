@@ -6,55 +6,83 @@ what one round came to. Each side runs in a process of its own, which imports no
 other's: PyTorch's tensors travel in one way at a time in a process.
 """
 
+import contextlib
 import json
 import multiprocessing
+import multiprocessing.connection
+import os
 import statistics
+import traceback
 
 
-def _serve(side, pipe):
-    rounds = side()
+def _serve(side, pipe, others):
+    for other in others:  # inherited by fork(): they would keep the pipes of other sides open
+        other.close()
     try:
-        for _ in iter(pipe.recv, None):
-            pipe.send(next(rounds))
-    finally:
-        rounds.close()
+        with contextlib.closing(side()) as rounds:
+            while pipe.recv():
+                pipe.send((next(rounds), None))
+    except (EOFError, BrokenPipeError):  # the other process has given up
+        pass
+    except Exception:
+        pipe.send((None, traceback.format_exc()))
 
 
 class _Running:
-    def __init__(self, name, side):
+    def __init__(self, name, side, before):
         context = multiprocessing.get_context("fork")
         self._name = name
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(side, other))
+        others = [self._pipe, *(running._pipe for running in before)]
+        self._process = context.Process(target=_serve, args=(side, other, others))
         self._process.start()
+        self._pidfd = os.pidfd_open(self._process.pid)
         other.close()
 
     def round(self):
         try:
             self._pipe.send(True)
-            return self._pipe.recv()
-        except (EOFError, BrokenPipeError):
-            raise SystemExit(f"{self._name} died in a round") from None
+            # A child of a side that was killed may keep the other end of the pipe open, and the sentinel, too.
+            if self._pipe not in multiprocessing.connection.wait([self._pipe, self._pidfd]):
+                raise EOFError
+            value, error = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise SystemExit(f"{self._name} died in a round, with exit code {self._process.exitcode}") from None
+        if error is not None:
+            raise SystemExit(f"{self._name} failed in a round:\n{error}")
+        return value
 
     def end(self):
-        self._pipe.send(None)
+        self._pipe.send(False)
         self._process.join()
         if self._process.exitcode != 0:
             raise SystemExit(f"{self._name} ended with {self._process.exitcode}")
 
+    def close(self):
+        """Let the side end by itself, if it has not ended."""
+        self._pipe.close()
+        os.close(self._pidfd)
+
 
 def measure(rounds, **sides):
-    """What the rounds of each side came to, taken in turns: {name: [value]}."""
-    running = {name: _Running(name, side) for name, side in sides.items()}
-    for side in running.values():
-        side.round()  # not counted: imports, first memory, caches
-    values = {name: [] for name in running}
-    for _ in range(rounds):
-        for name, side in running.items():
-            values[name].append(side.round())
-    for side in running.values():
-        side.end()
-    return values
+    """What the rounds of each side came to, taken in turns: {name: [value]}. It exits if a side fails."""
+    running = {}
+    try:
+        for name, side in sides.items():
+            running[name] = _Running(name, side, running.values())
+        for side in running.values():
+            side.round()  # not counted: imports, first memory, caches
+        values = {name: [] for name in running}
+        for _ in range(rounds):
+            for name, side in running.items():
+                values[name].append(side.round())
+        for side in running.values():
+            side.end()
+        return values
+    finally:
+        for side in running.values():
+            side.close()
 
 
 def print_figure(name, unit, ours, peers):
