@@ -49,6 +49,35 @@ int tni_contents_read(const struct tni_segment *s, tni_block block, struct tni_c
     return 0;
 }
 
+/* The views that are left to decode. */
+struct views {
+    const void *first; /* aligned to 8 */
+    uint32_t bytes;
+};
+
+/*
+ * Decode the first view: quickly, if it is the only one that is left and its tensor is like the
+ * last one that this thread has ended. The view may be another one by now, so a copy of it is
+ * decoded, as tni_tensor_decode_with() does.
+ */
+static int decode_one(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                      struct views left, tn_tensor **ret_tensor)
+{
+    enum { MOST_BYTES = sizeof(struct tni_view) + 4 * sizeof(int64_t) }; /* as spares have */
+    union {
+        struct tni_view head;
+        uint8_t bytes[MOST_BYTES];
+    } copy;
+    if (left.bytes >= sizeof copy.head && left.bytes <= sizeof copy &&
+        tni_geometry_has_block(&d->segment.geometry, block.id)) {
+        tni_copy_unstable(&copy, left.first, left.bytes);
+        *ret_tensor = tni_tensor_decode_again(d, thread, block, &copy.head, left.bytes);
+        if (*ret_tensor != NULL)
+            return (int)left.bytes;
+    }
+    return tni_tensor_decode_with(d, thread, left.first, left.bytes, ret_tensor);
+}
+
 /*
  * If the record changes meanwhile, what this process reads may be garbage. So it checks before
  * each tensor, to make no system call for a storage that does not exist.
@@ -61,13 +90,13 @@ int tni_contents_decode(struct tn_domain *d, struct tni_thread *thread,
     int status = 0;
 
     for (; made < c->tensor_count; made++) {
-        const struct tni_view *view = (const struct tni_view *)(const void *)(c->views + at);
+        const struct views left = {c->views + at, c->views_bytes - at};
         uint32_t record = c->block.id;
         if (c->records != NULL)
             tni_copy_unstable(&record, &c->records[made], sizeof record);
         status = TN_ERR_TIMED_OUT;
         if (TNI_LIKELY(tni_is_still(still)))
-            status = tni_tensor_decode(d, view, c->views_bytes - at, &ret_tensors[made]);
+            status = decode_one(d, thread, (tni_block){record}, left, &ret_tensors[made]);
         if (TNI_UNLIKELY(status < 0))
             break;
         at += (uint32_t)status;

@@ -68,34 +68,30 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
     return 0;
 }
 
+int tni_tensor_build_measured(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
+                              const int64_t *shape, const struct tni_size *size,
+                              tn_tensor **ret_tensor)
+{
+    tn_tensor *t = alloc_both(thread, ndim);
+    int status = fill(t, dtype, ndim, shape, size);
+    if (status == 0)
+        *ret_tensor = t;
+    return status;
+}
+
 int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor)
 {
     struct tni_size size;
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
-    if (status != 0)
-        return status;
-    tn_tensor *t = alloc_both(thread, ndim);
-    if ((status = fill(t, dtype, ndim, shape, &size)) == 0)
-        *ret_tensor = t;
-    return status;
+    return status != 0
+               ? status
+               : tni_tensor_build_measured(thread, dtype, ndim, shape, &size, ret_tensor);
 }
 
-int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                     const struct tni_size *size, tn_tensor **ret_tensor)
+int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape, tn_tensor **ret_tensor)
 {
-    struct tni_size measured;
-    if (size == NULL) {
-        int status = tni_tensor_measure(dtype, ndim, shape, &measured);
-        if (status != 0)
-            return status;
-        size = &measured;
-    }
-    tn_tensor *t = alloc_both(NULL, ndim);
-    int status = fill(t, dtype, ndim, shape, size);
-    if (status == 0)
-        *ret_tensor = t;
-    return status;
+    return tni_tensor_build_with(NULL, dtype, ndim, shape, ret_tensor);
 }
 
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,

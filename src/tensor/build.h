@@ -36,11 +36,10 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
 /**
  * Make a tensor with one reference and a storage of its own, in one allocation. The storage has
  * no memory yet. The strides are row-major.
- * @param size  from tni_tensor_measure(); NULL: not measured yet
  * @return 0, TN_ERR_INVALID, TN_ERR_UNSUPPORTED, TN_ERR_NO_MEMORY
  */
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                     const struct tni_size *size, tn_tensor **ret_tensor);
+                     tn_tensor **ret_tensor);
 
 /**
  * Do what tni_tensor_build() does, but use spare memory of a thread record if it has any.
@@ -48,6 +47,14 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
  */
 int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
+/**
+ * Do what tni_tensor_build_with() does, of a measured shape. It has six parameters: those of
+ * tni_tensor_build_with(), and one more that its callers have computed.
+ * @param size  from tni_tensor_measure()
+ */
+int tni_tensor_build_measured(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
+                              const int64_t *shape, const struct tni_size *size,
+                              tn_tensor **ret_tensor);
 
 /**
  * Make a tensor in a domain, which the caller fills and then completes by tni_ref_finish().

@@ -138,7 +138,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
         return status;
     const DLTensor *dl = &managed->dl_tensor;
     tn_dtype dtype = TN_DTYPE(dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);
-    if ((status = tni_tensor_build(dtype, dl->ndim, dl->shape, NULL, &t)) != 0)
+    if ((status = tni_tensor_build(dtype, dl->ndim, dl->shape, &t)) != 0)
         return status;
     for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
         tni_tensor_steps(t)[i] = dl->strides[i];

@@ -191,13 +191,15 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
 /* ---- back to a tensor -------------------------------------------------------------------- */
 
 /* Make the tensor; its storage has no memory yet. pre: check_copy() gave `size` */
-static int build_copy(const union copied_view *copy, const struct tni_size *size,
-                      const uint8_t *attributes, tn_tensor **ret_tensor)
+static int build_copy(struct tni_thread *thread, const union copied_view *copy,
+                      const struct tni_size *size, const uint8_t *attributes,
+                      tn_tensor **ret_tensor)
 {
     const struct tni_view *head = &copy->head;
     tn_tensor *t;
-    int status = tni_tensor_build(TN_DTYPE(head->code, head->bits, head->lanes), head->ndim,
-                                  head->extents, size, &t);
+    int status =
+        tni_tensor_build_measured(thread, TN_DTYPE(head->code, head->bits, head->lanes),
+                                  head->ndim, head->extents, size, &t);
     if (status != 0)
         return status;
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0) {
@@ -217,12 +219,12 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
 }
 
 /* Check a view against the `limit` bytes of its storage, and make its tensor. */
-static int build_within(const union copied_view *copy, uint64_t limit,
-                        const uint8_t *attributes, tn_tensor **ret_tensor)
+static int build_within(struct tni_thread *thread, const union copied_view *copy,
+                        uint64_t limit, const uint8_t *attributes, tn_tensor **ret_tensor)
 {
     struct tni_size size;
     int status = check_copy(copy, limit, &size);
-    return status != 0 ? status : build_copy(copy, &size, attributes, ret_tensor);
+    return status != 0 ? status : build_copy(thread, copy, &size, attributes, ret_tensor);
 }
 
 int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
@@ -233,7 +235,7 @@ int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
     if (used < 0)
         return used;
     const uint8_t *attributes = (const uint8_t *)view + used - copy.head.attribute_bytes;
-    int status = build_within(&copy, limit, attributes, ret_tensor);
+    int status = build_within(NULL, &copy, limit, attributes, ret_tensor);
     return status != 0 ? status : used;
 }
 
@@ -247,7 +249,7 @@ static int decode_on_slab(struct tn_domain *d, const union copied_view *copy,
     int status = tni_slab_map(d, block, &mapping);
     if (status != 0)
         return status;
-    status = build_within(copy, limit, attributes, ret_tensor);
+    status = build_within(NULL, copy, limit, attributes, ret_tensor);
     if (status != 0) {
         tni_backing_unmap(d, mapping);
         return status;
@@ -266,7 +268,7 @@ static int decode_backed(struct tn_domain *d, const union copied_view *copy,
     int status = tni_backing_map(d, block, copy->head.generation, &mapping);
     if (status != 0)
         return status;
-    status = build_within(copy, mapping->data_bytes, attributes, ret_tensor);
+    status = build_within(NULL, copy, mapping->data_bytes, attributes, ret_tensor);
     if (status != 0) {
         tni_backing_unmap(d, mapping);
         return status;
@@ -300,8 +302,8 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *d, struct tni_thread *threa
     return t;
 }
 
-int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
-                      tn_tensor **ret_tensor)
+int tni_tensor_decode_with(struct tn_domain *domain, struct tni_thread *thread,
+                           const void *view, size_t size_bytes, tn_tensor **ret_tensor)
 {
     union copied_view copy;
     int used = read_view(view, size_bytes, &copy);
@@ -320,10 +322,16 @@ int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_by
         return status != 0 ? status : used;
     }
     if (status == 0)
-        status =
-            build_within(&copy, usable_bytes(&domain->segment, block), attributes, ret_tensor);
+        status = build_within(thread, &copy, usable_bytes(&domain->segment, block), attributes,
+                              ret_tensor);
     if (status != 0)
         return status;
     tni_storage_set_shared((*ret_tensor)->storage, domain, block, TNI_SIZE_IN_DESC);
     return used;
+}
+
+int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
+                      tn_tensor **ret_tensor)
+{
+    return tni_tensor_decode_with(domain, NULL, view, size_bytes, ret_tensor);
 }

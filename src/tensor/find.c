@@ -52,7 +52,7 @@ static int fail_not_found(void)
 static int build_bytes(uint64_t size_bytes, tn_tensor **ret_tensor)
 {
     int64_t shape[] = {(int64_t)size_bytes};
-    return tni_tensor_build(TN_UINT8, 1, shape, NULL, ret_tensor);
+    return tni_tensor_build(TN_UINT8, 1, shape, ret_tensor);
 }
 
 static int find_in_arena(struct tn_domain *d, uintptr_t address, uint64_t size_bytes,

@@ -60,7 +60,7 @@ static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check_result(ret_tensor, "ret_tensor")) != 0 ||
         (status = tni_tensor_read_options(given, &options)) != 0 ||
-        (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+        (status = tni_tensor_build(dtype, ndim, shape, &t)) != 0)
         return status;
     if (options.source_bytes != tni_tensor_size_bytes(t))
         status = tni_fail(TN_ERR_INVALID, "the source has %zu bytes, but the tensor takes %llu",
@@ -179,7 +179,7 @@ int tn_tensor_create_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
 {
     tn_tensor *t;
     int status = tni_tensor_check_result(ret_tensor, "ret_tensor");
-    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, &t)) != 0)
         return status;
     status = tni_storage_set_private(t->storage, (uint64_t)t->count * t->item_bytes);
     if (status != 0) {

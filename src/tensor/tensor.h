@@ -119,6 +119,9 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
  */
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
                       tn_tensor **ret_tensor);
+/** As tni_tensor_decode(), and use spare memory of this thread's record if it has any. */
+int tni_tensor_decode_with(struct tn_domain *domain, struct tni_thread *thread,
+                           const void *view, size_t size_bytes, tn_tensor **ret_tensor);
 /**
  * A fast tni_tensor_decode() that reuses the spare tensor of this thread's record. It works if
  * the view has the type and shape of the spare tensor. Type and shape were checked when the

@@ -21,7 +21,7 @@ UNEXPLORED(tni_os_bell_create)
 UNEXPLORED(tni_os_random)
 UNEXPLORED(tni_tensor_await_somehow)
 UNEXPLORED(tni_tensor_check_shared)
-UNEXPLORED(tni_tensor_decode)
+UNEXPLORED(tni_tensor_decode_with)
 UNEXPLORED(tni_tensor_decode_again)
 
 bool tiny_has_inherited(uint32_t process, uint64_t number)
