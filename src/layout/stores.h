@@ -53,7 +53,7 @@ struct tni_store {
 enum { TNI_STORE_PINNED = 1 };
 struct tni_store_entry {
     _Atomic uint64_t word;
-    _Atomic uint64_t hash; /* tni_hash() of the key */
+    _Atomic uint64_t hash; /* tni_hash_fast() of the key */
     _Atomic uint64_t used;
     _Atomic uint32_t next;  /* number + 1 of the next entry of the chain; 0: none */
     _Atomic uint32_t flags; /* TNI_STORE_PINNED */

@@ -174,7 +174,7 @@ static void rebuild(struct tn_domain *d, const struct tni_table *t)
         struct tni_item found;
         if (tni_block_is_message(&d->segment, block) &&
             tni_item_read(&d->segment, block, &found)) {
-            link(t, entry, tni_hash(found.key, found.item.key_bytes));
+            link(t, entry, tni_hash_fast(found.key, found.item.key_bytes));
             count_in(t, &found);
             version = TNI_MAX(version, found.item.version);
         } else {

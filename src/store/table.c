@@ -20,7 +20,7 @@ int tni_key_read(const char *text, struct tni_key *ret_key)
     if (bytes > TN_STORE_KEY_BYTES)
         return tni_fail(TN_ERR_INVALID, "the key '%.40s...' has more than %d bytes", text,
                         TN_STORE_KEY_BYTES);
-    *ret_key = (struct tni_key){text, (uint32_t)bytes, tni_hash(text, bytes)};
+    *ret_key = (struct tni_key){text, (uint32_t)bytes, tni_hash_fast(text, bytes)};
     return 0;
 }
 

@@ -31,7 +31,7 @@ static void churn_choose_keys(void)
     for (unsigned n = 0; found[0] < CHURN_EACH || found[1] < CHURN_EACH; n++) {
         char name[16];
         int length = snprintf(name, sizeof name, "key%u", n);
-        uint64_t chain = tni_hash(name, (size_t)length) % BUCKETS;
+        uint64_t chain = tni_hash_fast(name, (size_t)length) % BUCKETS;
         if (chain < CHURN_CHAINS && found[chain] < CHURN_EACH)
             memcpy(churn_keys[chain * CHURN_EACH + found[chain]++], name, sizeof name);
     }

@@ -173,6 +173,48 @@ static void hash_gives_the_published_values(void **state)
     assert_true(tni_hash("foobar", 6) == UINT64_C(0x85944171f73967e8));
 }
 
+/* Processes of one domain compare these numbers. */
+static void fast_hash_stays_as_it_is(void **state)
+{
+    (void)state;
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        skip();
+    assert_true(tni_hash_fast("", 0) == UINT64_C(0x9c60c22591400851));
+    assert_true(tni_hash_fast("foobar", 6) == UINT64_C(0x56769318a91089f8));
+    assert_true(tni_hash_fast("model/layer.17.weight", 21) == UINT64_C(0x7f0a0c2b7a285626));
+}
+
+static void fast_hash_differs_after_a_change_of_any_byte(void **state)
+{
+    (void)state;
+    char text[40] = "model/layer.17.attention.weight";
+    for (uint32_t size = 1; size < sizeof text; size++) {
+        uint64_t before = tni_hash_fast(text, size);
+        for (uint32_t i = 0; i < size; i++) {
+            text[i] ^= 0x40;
+            assert_true(tni_hash_fast(text, size) != before);
+            text[i] ^= 0x40;
+        }
+    }
+}
+
+/* The low bits choose a chain: 4,096 keys in as many chains fill about 0.63 of them. */
+static void fast_hash_spreads_the_keys_of_a_model(void **state)
+{
+    enum { COUNT = 4096 };
+    (void)state;
+    static bool is_used[COUNT];
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        char key[64];
+        int bytes = snprintf(key, sizeof key, "model/layer.%u.weight", i);
+        uint64_t at = tni_hash_fast(key, (size_t)bytes) % COUNT;
+        used += !is_used[at];
+        is_used[at] = true;
+    }
+    assert_in_range(used, COUNT * 60 / 100, COUNT * 67 / 100);
+}
+
 struct heard {
     int count;
     int level;
@@ -310,6 +352,9 @@ int main(void)
         cmocka_unit_test(a_pause_is_a_multiple_of_the_scan_and_has_a_maximum),
         cmocka_unit_test(names_are_checked_byte_by_byte),
         cmocka_unit_test(hash_gives_the_published_values),
+        cmocka_unit_test(fast_hash_stays_as_it_is),
+        cmocka_unit_test(fast_hash_differs_after_a_change_of_any_byte),
+        cmocka_unit_test(fast_hash_spreads_the_keys_of_a_model),
         cmocka_unit_test(the_log_hook_gets_each_line_once_until_it_is_removed),
         cmocka_unit_test(the_writer_gets_what_no_log_hook_takes),
         cmocka_unit_test(a_failure_is_for_the_writer_at_debug_not_for_the_hook),
