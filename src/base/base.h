@@ -216,6 +216,21 @@ static inline void tni_copy_unstable(void *to, const void *from, size_t size_byt
     memcpy(to, from, size_bytes);
 }
 #endif
+/** Compare with bytes that another process may be writing, as tni_copy_unstable() copies. */
+static inline bool tni_equals_unstable(const void *one, const void *unstable, size_t size_bytes)
+{
+#if defined(__SANITIZE_THREAD__)
+    bool is_equal = true;
+    for (size_t i = 0; i < size_bytes; i++) {
+        uint8_t byte;
+        tni_copy_unstable(&byte, (const uint8_t *)unstable + i, 1);
+        is_equal &= byte == ((const uint8_t *)one)[i];
+    }
+    return is_equal;
+#else
+    return memcmp(one, unstable, size_bytes) == 0;
+#endif
+}
 
 /** A pause in a loop that polls a word. */
 static inline void tni_relax(void)

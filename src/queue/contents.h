@@ -6,20 +6,8 @@
 
 #include "queue/ring.h"
 
-struct tni_contents {
-    uint8_t form;
-    tni_block block; /* 0: none */
-    uint32_t tensor_count;
-    const uint8_t *views; /* of a message block, or the slot's own */
-    uint32_t views_bytes;
-    const uint32_t *records; /* [tensor_count]; NULL: the slot's block */
-    const void *bytes;
-    uint64_t bytes_count;
-    bool are_bytes_shared; /* they stay in the block, which the message holds */
-};
-
 /**
- * Read the head of a message block; `form` and `block` are left as they are.
+ * Read the head of a message block; `form` and `block` are left as they are. pre: it is one
  * @return 0, TN_ERR_CORRUPT
  */
 int tni_contents_read(const struct tni_segment *segment, tni_block block,

@@ -44,11 +44,27 @@ struct tni_message_head {
 int tni_message_make(struct tn_domain *domain, const tn_message *message,
                      const struct tni_message_head *head, uint64_t deadline_ns,
                      tni_block *ret_block);
+/* What a slot or a message block says of a message, checked. All pointers are into them. */
+struct tni_contents {
+    uint8_t form;
+    tni_block block; /* 0: none */
+    uint32_t tensor_count;
+    const uint8_t *views; /* of a message block, or the slot's own */
+    uint32_t views_bytes;
+    const uint32_t *records; /* [tensor_count]; NULL: the slot's block */
+    const void *bytes;
+    uint64_t bytes_count;
+    bool are_bytes_shared; /* they stay in the block, which the message holds */
+};
 /**
- * Find the bytes of a message block, from the head on, aligned to 8. The block may be damaged,
- * or be another message by now, so the caller checks what it reads.
- * @return NULL: the block is no message, with an error sentence
+ * Read the head of a message block. Its bytes begin with the head that tni_message_make() got,
+ * aligned to 8. The block may be damaged, or be another message by now, so the caller checks
+ * what it reads of the bytes.
+ * @return 0, TN_ERR_CORRUPT: the block is no message
  */
+int tni_message_look(const struct tni_segment *segment, tni_block block,
+                     struct tni_contents *ret_contents);
+/** As tni_message_look(), for the bytes alone. @return NULL: the block is no message */
 const void *tni_message_bytes(const struct tni_segment *segment, tni_block block,
                               uint64_t *ret_count);
 /* A record: while its word is `seen`, it keeps a block. */
@@ -71,6 +87,13 @@ static inline bool tni_is_still(const struct tni_still *still)
  */
 int tni_message_get(struct tn_domain *domain, tni_block block, uint64_t skipped_bytes,
                     const struct tni_still *still, tn_message *ret_message);
+/**
+ * As tni_message_get(), of a message block that the caller has read.
+ * @param contents  from tni_message_look(), after which the record still kept the block
+ */
+int tni_message_get_read(struct tn_domain *domain, const struct tni_contents *contents,
+                         uint64_t skipped_bytes, const struct tni_still *still,
+                         tn_message *ret_message);
 
 /* ---- for the reaper --------------------------------------------------------------------- */
 

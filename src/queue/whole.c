@@ -11,15 +11,21 @@
 #include "queue/contents.h"
 #include "queue/message.h"
 
+int tni_message_look(const struct tni_segment *s, tni_block block,
+                     struct tni_contents *ret_contents)
+{
+    if (!tni_geometry_has_block(&s->geometry, block.id) ||
+        !tni_class_is_message(tni_block_class(block)))
+        return tni_fail(TN_ERR_CORRUPT, "block %08x is no message block", block.id);
+    ret_contents->form = TNI_FORM_MESSAGE;
+    ret_contents->block = block;
+    return tni_contents_read(s, block, ret_contents);
+}
+
 const void *tni_message_bytes(const struct tni_segment *s, tni_block block, uint64_t *ret_count)
 {
-    struct tni_contents c = {0};
-    if (!tni_geometry_has_block(&s->geometry, block.id) ||
-        !tni_class_is_message(tni_block_class(block))) {
-        tni_fail(TN_ERR_CORRUPT, "block %08x is no message block", block.id);
-        return NULL;
-    }
-    if (tni_contents_read(s, block, &c) != 0)
+    struct tni_contents c;
+    if (tni_message_look(s, block, &c) != 0)
         return NULL;
     *ret_count = c.bytes_count;
     return c.bytes;
@@ -30,7 +36,7 @@ enum { COPIED_BYTES = 1024 };
 
 /* A message that is being made. */
 struct getting {
-    struct tni_contents contents;
+    const struct tni_contents *contents;
     uint64_t skipped_bytes, bytes_count;
     const struct tni_still *still;
     bool holds_block;
@@ -39,7 +45,7 @@ struct getting {
 
 static int get_parts(struct tn_domain *d, struct tni_thread *thread, struct getting *g)
 {
-    struct tni_contents *c = &g->contents;
+    const struct tni_contents *c = g->contents;
     tn_tensor **tensors = (tn_tensor **)(void *)g->buffer;
     if (g->bytes_count > COPIED_BYTES) {
         int status = tni_contents_hold_one(d, thread, c->block, g->still);
@@ -64,7 +70,7 @@ static int get_parts(struct tn_domain *d, struct tni_thread *thread, struct gett
 
 static void give(struct tn_domain *d, const struct getting *g, tn_message *ret_message)
 {
-    const struct tni_contents *c = &g->contents;
+    const struct tni_contents *c = g->contents;
     const void *bytes = g->holds_block ? (const uint8_t *)c->bytes + g->skipped_bytes
                                        : g->buffer + c->tensor_count * sizeof(tn_tensor *);
     uint32_t block = g->holds_block ? c->block.id : 0;
@@ -80,10 +86,7 @@ static void give(struct tn_domain *d, const struct getting *g, tn_message *ret_m
 
 static int get(struct tn_domain *d, struct getting *g, tn_message *ret_message)
 {
-    struct tni_contents *c = &g->contents;
-    int status = tni_contents_read(&d->segment, c->block, c);
-    if (status != 0)
-        return status;
+    const struct tni_contents *c = g->contents;
     if (c->bytes_count < g->skipped_bytes)
         return tni_fail(TN_ERR_CORRUPT, "message block %08x has %llu bytes, and needs %llu",
                         c->block.id, (unsigned long long)c->bytes_count,
@@ -94,7 +97,7 @@ static int get(struct tn_domain *d, struct getting *g, tn_message *ret_message)
     if (buffer_bytes != 0 && (g->buffer = malloc(buffer_bytes)) == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
     struct tni_thread *thread = tni_thread_enter(d);
-    status = get_parts(d, thread, g);
+    int status = get_parts(d, thread, g);
     tni_thread_leave(thread);
     if (status == 0)
         give(d, g, ret_message);
@@ -103,13 +106,25 @@ static int get(struct tn_domain *d, struct getting *g, tn_message *ret_message)
     return status;
 }
 
+/* What a call found wrong may be that of another message. */
+static int judge(int status, const struct tni_still *still)
+{
+    return status == 0 || tni_is_still(still) ? status : TN_ERR_TIMED_OUT;
+}
+
+int tni_message_get_read(struct tn_domain *d, const struct tni_contents *contents,
+                         uint64_t skipped_bytes, const struct tni_still *still,
+                         tn_message *ret_message)
+{
+    struct getting g = {.contents = contents, .skipped_bytes = skipped_bytes, .still = still};
+    return judge(get(d, &g, ret_message), still);
+}
+
 int tni_message_get(struct tn_domain *d, tni_block block, uint64_t skipped_bytes,
                     const struct tni_still *still, tn_message *ret_message)
 {
-    struct getting g = {.contents = {.form = TNI_FORM_MESSAGE, .block = block},
-                        .skipped_bytes = skipped_bytes,
-                        .still = still};
-    int status = get(d, &g, ret_message);
-    /* What the call found wrong may be that of another message. */
-    return status == 0 || tni_is_still(still) ? status : TN_ERR_TIMED_OUT;
+    struct tni_contents contents;
+    int status = tni_message_look(&d->segment, block, &contents);
+    return status == 0 ? tni_message_get_read(d, &contents, skipped_bytes, still, ret_message)
+                       : judge(status, still);
 }

@@ -2,10 +2,17 @@
 /*
  * find: read a store without its claim.
  *
- * A reader copies what it needs of the block that an entry names, and then checks that the
- * entry still names it: so the record kept the block all the while. A reader that found no
- * entry checks that no entry left a chain meanwhile (`epoch`), since an entry may be in another
- * chain by now. If some did, again and again, it looks at all entries: store.c, I3.
+ * A reader reads the head of the block that an entry names, copies its item and compares its
+ * key, and then checks that the entry still names the block: so the record kept the block all
+ * the while, and all that the reader has is of this one message. A block's head was checked
+ * against the block's size, so the pointers that the reader has lie in the block even if the
+ * block is another message by now. Who uses them afterwards, as tni_message_get_read() does,
+ * checks the entry once more after each use. A turn of the word counts the changes of an entry,
+ * so that the same block under the same entry is not mistaken for what it was before.
+ *
+ * A reader that found no entry checks that no entry left a chain meanwhile (`epoch`), since an
+ * entry may be in another chain by now. If some did, again and again, it looks at all entries:
+ * store.c, I3.
  *
  * Callers: store.c. Death: nothing here writes.
  */
@@ -15,37 +22,45 @@
 
 enum { TRIES = 8 };
 
-bool tni_table_look(const struct tni_segment *s, struct tni_store_entry *entry,
-                    struct tni_looked *ret)
+static bool copy_key(const struct tni_item *found, char *ret_key)
+{
+    tni_copy_unstable(ret_key, found->key, found->item.key_bytes);
+    ret_key[found->item.key_bytes] = '\0';
+    return true;
+}
+
+/* @param key  that the item shall have, unless its key is copied to `ret_key` */
+static inline bool look(const struct tni_segment *s, struct tni_store_entry *entry,
+                        const struct tni_key *key, struct tni_looked *ret, char *ret_key)
 {
     for (;;) {
         uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
         const struct tni_still still = {&entry->word, word};
         tni_block block = tni_entry_block(word);
-        struct tni_item found;
         if (!tni_block_is_message(s, block))
             return false;
-        bool is_item = tni_item_read(s, block, &found);
-        if (is_item) {
-            ret->item = found.item;
-            ret->skipped_bytes = found.skipped_bytes;
-            tni_copy_unstable(ret->key, found.key, found.item.key_bytes);
-            ret->key[found.item.key_bytes] = '\0';
-        }
+        bool is_wanted = tni_item_read(s, block, &ret->found) &&
+                         (ret_key != NULL ? copy_key(&ret->found, ret_key)
+                                          : tni_item_has_key(&ret->found, key));
         if (!tni_is_still(&still))
             continue;
         ret->entry = entry;
         ret->word = word;
-        return is_item;
+        return is_wanted;
     }
+}
+
+bool tni_table_look(const struct tni_segment *s, struct tni_store_entry *entry,
+                    struct tni_looked *ret_seen, char *ret_key)
+{
+    return look(s, entry, NULL, ret_seen, ret_key);
 }
 
 static bool has_key(const struct tni_store_handle *store, struct tni_store_entry *entry,
                     const struct tni_key *key, struct tni_looked *ret)
 {
     return atomic_load_explicit(&entry->hash, memory_order_acquire) == key->hash &&
-           tni_table_look(&store->handle.domain->segment, entry, ret) &&
-           ret->item.key_bytes == key->bytes && memcmp(ret->key, key->text, key->bytes) == 0;
+           look(&store->handle.domain->segment, entry, key, ret, NULL);
 }
 
 static bool search_chain(const struct tni_store_handle *store, const struct tni_key *key,

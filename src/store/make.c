@@ -62,7 +62,7 @@ static int attempt(void *context)
         bool has_value = false;
         int status = tni_store_get(tni_store_of(m->handle), &m->key, m->ret_value, &seen);
         if (status == TNI_STORE_NO_VALUE &&
-            tni_item_is_promised(m->handle->domain, m->handle->object, &seen.item))
+            tni_item_is_promised(m->handle->domain, m->handle->object, &seen.found.item))
             return TN_ERR_TIMED_OUT;
         if (status != TNI_STORE_NO_ENTRY && status != TNI_STORE_NO_VALUE)
             return status;

@@ -126,11 +126,11 @@ int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
     for (;;) {
         if (!tni_table_find(store, key, ret_seen))
             return TNI_STORE_NO_ENTRY;
-        if (!tni_item_is_value(&ret_seen->item))
+        if (!tni_item_is_value(&ret_seen->found.item))
             return TNI_STORE_NO_VALUE;
         const struct tni_still still = {&ret_seen->entry->word, ret_seen->word};
-        int status = tni_message_get(d, tni_entry_block(ret_seen->word),
-                                     ret_seen->skipped_bytes, &still, ret_value);
+        int status = tni_message_get_read(d, &ret_seen->found.contents,
+                                          ret_seen->found.skipped_bytes, &still, ret_value);
         if (status == 0)
             tni_store_touch(store, ret_seen->entry);
         if (status != TN_ERR_TIMED_OUT || tni_is_still(&still))
@@ -154,7 +154,7 @@ int tn_store_get(tn_store *handle, const char *text, tn_message *ret_value,
     if (status == TNI_STORE_NO_ENTRY || status == TNI_STORE_NO_VALUE)
         return tni_fail_no_value(handle, text);
     if (status == 0 && ret_version != NULL)
-        *ret_version = seen.item.version;
+        *ret_version = seen.found.item.version;
     return status;
 }
 
@@ -180,14 +180,14 @@ static uint64_t left_ns(const struct tni_store_item *item)
     return item->expires_ns > now_ns ? item->expires_ns - now_ns : 0;
 }
 
-static int tell(tn_store *handle, const struct tni_looked *seen, tn_store_each_fn *each,
-                void *context)
+static int tell(tn_store *handle, const struct tni_looked *seen, const char *key,
+                tn_store_each_fn *each, void *context)
 {
-    const struct tni_store_item *item = &seen->item;
+    const struct tni_store_item *item = &seen->found.item;
     bool is_promised = tni_item_is_promised(handle->domain, handle->object, item);
     if (!is_promised && !tni_item_is_value(item))
         return 0;
-    tn_store_entry entry = {.key = seen->key,
+    tn_store_entry entry = {.key = key,
                             .version = item->version,
                             .bytes = item->bytes,
                             .left_ns = left_ns(item),
@@ -214,9 +214,10 @@ int tn_store_for_each(tn_store *handle, const char *prefix, tn_store_each_fn *ea
     const struct tni_segment *s = &handle->domain->segment;
     for (uint32_t i = 0; i < t->capacity && status == 0; i++) {
         struct tni_looked seen;
-        if (tni_table_look(s, &t->entries[i], &seen) && seen.item.key_bytes >= prefix_bytes &&
-            memcmp(seen.key, prefix, prefix_bytes) == 0)
-            status = tell(handle, &seen, each, context);
+        char key[TN_STORE_KEY_BYTES + 1];
+        if (tni_table_look(s, &t->entries[i], &seen, key) &&
+            seen.found.item.key_bytes >= prefix_bytes && memcmp(key, prefix, prefix_bytes) == 0)
+            status = tell(handle, &seen, key, each, context);
     }
     return status;
 }

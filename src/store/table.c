@@ -28,21 +28,20 @@ int tni_key_read(const char *text, struct tni_key *ret_key)
 
 bool tni_item_read(const struct tni_segment *s, tni_block block, struct tni_item *ret_item)
 {
-    struct tni_item found;
-    uint64_t bytes;
-    const uint8_t *at = tni_message_bytes(s, block, &bytes);
-    if (at == NULL || bytes < sizeof found.item)
+    const size_t head_bytes = sizeof ret_item->item;
+    if (tni_message_look(s, block, &ret_item->contents) != 0)
         return false;
-    tni_copy_unstable(&found.item, at, sizeof found.item);
-    uint32_t key_bytes = found.item.key_bytes;
+    const uint8_t *at = ret_item->contents.bytes;
+    uint64_t bytes = ret_item->contents.bytes_count;
+    if (bytes < head_bytes)
+        return false;
+    tni_copy_unstable(&ret_item->item, at, head_bytes);
+    uint32_t key_bytes = ret_item->item.key_bytes;
     if (key_bytes == 0 || key_bytes > TN_STORE_KEY_BYTES)
         return false;
-    found.key = (const char *)(at + sizeof found.item);
-    found.skipped_bytes = (uint32_t)(sizeof found.item + tni_align_up(key_bytes, 8));
-    if (bytes < found.skipped_bytes)
-        return false;
-    *ret_item = found;
-    return true;
+    ret_item->key = (const char *)(at + head_bytes);
+    ret_item->skipped_bytes = (uint32_t)(head_bytes + tni_align_up(key_bytes, 8));
+    return bytes >= ret_item->skipped_bytes;
 }
 
 bool tni_item_is_expired(const struct tni_store_item *item)

@@ -40,17 +40,21 @@ int tni_key_read(const char *text, struct tni_key *ret_key);
 
 /* What a message block is in a store: a copy of its item, and its key, checked. */
 struct tni_item {
+    struct tni_contents contents; /* of the message */
     struct tni_store_item item;
     const char *key;        /* [item.key_bytes], in the block */
     uint32_t skipped_bytes; /* before the bytes of the value */
 };
-/** Read a block that is kept meanwhile. @return false: it is damaged */
+/**
+ * Read a block that is kept meanwhile. If it is not, `ret_item` has pointers into a block and
+ * garbage, and the caller finds out afterwards. @return false: it is damaged
+ */
 bool tni_item_read(const struct tni_segment *segment, tni_block block,
                    struct tni_item *ret_item);
 static inline bool tni_item_has_key(const struct tni_item *found, const struct tni_key *key)
 {
     return found->item.key_bytes == key->bytes &&
-           memcmp(found->key, key->text, key->bytes) == 0;
+           tni_equals_unstable(key->text, found->key, key->bytes);
 }
 bool tni_item_is_expired(const struct tni_store_item *item);
 /** Whether a process makes the value now: it lives, and has the store open. */
@@ -84,16 +88,18 @@ static inline bool tni_block_is_message(const struct tni_segment *s, tni_block b
 struct tni_looked {
     struct tni_store_entry *entry;
     uint64_t word;
-    struct tni_store_item item;
-    uint32_t skipped_bytes; /* before the bytes of the value */
-    char key[TN_STORE_KEY_BYTES + 1];
+    struct tni_item found; /* its pointers are good while the entry has this word */
 };
 /** Find the entry of a key, without the claim. @return false: no entry has the key */
 bool tni_table_find(struct tni_store_handle *store, const struct tni_key *key,
                     struct tni_looked *ret_seen);
-/** Look at an entry. @return whether it has an item */
+/**
+ * Look at an entry.
+ * @param ret_key  [TN_STORE_KEY_BYTES + 1]
+ * @return whether it has an item
+ */
 bool tni_table_look(const struct tni_segment *segment, struct tni_store_entry *entry,
-                    struct tni_looked *ret_seen);
+                    struct tni_looked *ret_seen, char *ret_key);
 
 /* ---- changing: change.c. pre of all but begin: the caller has the claim ------------------ */
 

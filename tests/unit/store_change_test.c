@@ -73,10 +73,15 @@ TN_TEST(an_empty_value_is_that_of_its_record_or_none)
     tni_block block = tni_entry_block(seen.word);
     /* A reader that is slow looks at the block after the entry had another value. */
     const struct tni_still changed = {&seen.entry->word, seen.word - 1};
-    assert_int_equal(tni_message_get(d, block, seen.skipped_bytes, &changed, &m),
-                     TN_ERR_TIMED_OUT);
+    const struct tni_contents *read = &seen.found.contents;
+    uint64_t skipped = seen.found.skipped_bytes;
+    assert_int_equal(tni_message_get(d, block, skipped, &changed, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_message_get_read(d, read, skipped, &changed, &m), TN_ERR_TIMED_OUT);
     const struct tni_still still = {&seen.entry->word, seen.word};
-    TN_CHECK_OK(tni_message_get(d, block, seen.skipped_bytes, &still, &m));
+    TN_CHECK_OK(tni_message_get(d, block, skipped, &still, &m));
+    assert_int_equal(m.size_bytes, 0);
+    tn_message_fini(&m);
+    TN_CHECK_OK(tni_message_get_read(d, read, skipped, &still, &m));
     assert_int_equal(m.size_bytes, 0);
     tn_message_fini(&m);
     finish();
