@@ -214,19 +214,46 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
 # ---- models
 
 
-def _fixed(name, tensor, storages):
-    """The same memory as a torch.Tensor, although this process may only read it."""
+_CPU = torch.device("cpu")
+
+
+def _dtype_of(name, tensor):
     dtype = getattr(torch, tensor.dtype, None)
     if dtype is None:
         raise TypeError(f"the tensor {name!r} is of {tensor.dtype}, which this PyTorch does not have")
-    if tensor.size == 0:
-        return torch.empty(tensor.shape, dtype=dtype)
-    if tensor.byte_offset % tensor.itemsize != 0:  # a storage of its own
-        return torch.empty(0, dtype=dtype).set_(over_fixed(tensor), 0, tensor.shape, tensor.strides)
-    start = tensor.address - tensor.byte_offset
-    if start not in storages:
-        storages[start] = over_fixed(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
-    return _in_storage(tensor, dtype, storages[start])
+    return dtype
+
+
+def _over_whole(tensor):
+    return over_fixed(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
+
+
+def _all_fixed(tensors):
+    """The same memory as tensors of PyTorch, although this process may only read it.
+
+    A model has thousands of tensors, and most of the time that a process takes to attach it passes here.
+    """
+    made, dtypes, storages, empty = {}, {}, {}, torch.empty
+    for name, tensor in tensors.items():
+        dtype = dtypes.get(tensor.dtype)
+        if dtype is None:
+            dtype = dtypes[tensor.dtype] = _dtype_of(name, tensor)
+        shape, strides, offset = tensor.shape, tensor.strides, tensor.byte_offset
+        if strides and min(strides) < 0:
+            strides = tuple(max(step, 0) for step in strides)  # of one element, and never used
+        if tensor.size == 0:
+            made[name] = empty(shape, dtype=dtype, device=_CPU)
+            continue
+        place, rest = divmod(offset, tensor.itemsize)
+        if rest != 0:
+            place, storage = 0, over_fixed(tensor)
+        else:
+            start = tensor.address - offset
+            storage = storages.get(start)
+            if storage is None:
+                storage = storages[start] = _over_whole(tensor)
+        made[name] = empty(0, dtype=dtype, device=_CPU).set_(storage, place, shape, strides)
+    return made
 
 
 def load_state_dict(
@@ -257,8 +284,7 @@ def load_state_dict(
     TypeError
         This PyTorch does not have the dtype of a tensor.
     """
-    tensors, storages = _models.attach(name, domain, timeout).tensors, {}
-    return {key: _fixed(key, tensor, storages) for key, tensor in tensors.items()}
+    return _all_fixed(_models.attach(name, domain, timeout).tensors)
 
 
 # ---- CUDA
