@@ -10,8 +10,9 @@
 
 #include <string.h>
 
-static bool has_point; /* something was written that check() or other processes may see */
-static bool has_plain; /* the plain access that races has been made */
+static bool has_point;   /* something was written that check() or other processes may see */
+static bool has_stepped; /* the last step of this process was a write */
+static bool has_plain;   /* the plain access that races has been made */
 static struct op plain_op;
 static uint64_t written_at,
     written_bytes; /* the bytes of a plain write, for the memory model of C11 */
@@ -26,7 +27,7 @@ static bool can_kill(void) { return ex.machine.kills < ex.model->kills; }
 
 void runtime_reset(void)
 {
-    has_point = has_plain = false;
+    has_point = has_stepped = has_plain = false;
     written_bytes = 0;
 }
 
@@ -49,6 +50,7 @@ static uint64_t stop(struct op *op)
     if (ex.has_failed)
         process_abandon();
     process_stop(op);
+    has_stepped = op->kind == OP_STORE || op->kind == OP_RMW || op->kind == OP_CAS;
     return ex.machine.process[ex.self].op.result;
 }
 
@@ -65,6 +67,20 @@ static void before_access(void)
         struct op op = {.kind = OP_POINT};
         stop(&op);
     }
+}
+
+/*
+ * Called before a write that is no step, after before_access(). If the write came after a step
+ * that wrote, the process may die between the two: other processes do not see that it has made
+ * only one of them, but check() does.
+ */
+static void before_write(void)
+{
+    if (has_stepped && can_kill()) {
+        struct op op = {.kind = OP_POINT};
+        stop(&op);
+    }
+    has_stepped = false;
 }
 
 uint64_t runtime_stop(struct op *op)
@@ -117,6 +133,8 @@ static void plain(const void *address, uint64_t size_bytes, bool is_write, const
         written_bytes = size_bytes;
     }
     if (is_write) {
+        if (!is_step)
+            before_write();
         world_note(at, size_bytes);
         has_point = true;
     }
@@ -223,6 +241,8 @@ static uint64_t atomic(struct op *op)
     }
     if (is_locked(op))
         drain();
+    if (is_write)
+        before_write();
     uint64_t old = do_at_once(op);
     has_point |= is_write;
     return old;
