@@ -61,6 +61,71 @@ static void prepare_with_dead(struct crash_world *w)
     tnt_wait(tnt_fork(die_with_much, w));
 }
 
+static void put_value(struct crash_world *w, const char *key)
+{
+    tn_tensor *tensor = crash_tensor(w, PAIR_BYTES);
+    int status =
+        tn_store_put(w->store, key, &(tn_message){.tensors = &tensor, .tensor_count = 1},
+                     TN_OPTIONS(tn_store_put_options, .deadline = TN_NOW), NULL);
+    /* The peer is paused in the middle of a change. */
+    if (status != TN_ERR_TIMED_OUT)
+        TN_CHECK_OK(status);
+    tn_tensor_unref(tensor);
+}
+
+enum { PAIR_KEYS = 2 };
+/* A new key takes the place of the one that was used least recently. */
+static void prepare_with_store(struct crash_world *w)
+{
+    prepare(w);
+    TN_CHECK_OK(tn_store_open(
+        w->domain, "pair",
+        TN_OPTIONS(tn_store_options, .capacity = PAIR_KEYS, .flags = TN_STORE_EVICT),
+        TN_OPEN_NEW, &w->store));
+    put_value(w, "a");
+    put_value(w, "b");
+}
+
+static void prepare_with_store_and_dead(struct crash_world *w)
+{
+    prepare_with_store(w);
+    tnt_wait(tnt_fork(die_with_much, w));
+}
+
+/* @return whether the key has a value, which is whole */
+static bool get_value(struct crash_world *w, const char *key)
+{
+    tn_message m;
+    int status = tn_store_get(w->store, key, &m, NULL);
+    if (status == TN_ERR_NOT_FOUND)
+        return false;
+    TN_CHECK_OK(status);
+    assert_int_equal(m.tensor_count, 1);
+    const uint8_t *bytes = tn_tensor_data(m.tensors[0]);
+    for (uint32_t i = 0; i < PAIR_BYTES; i++)
+        TN_CHECK(bytes[i] == CRASH_BYTE);
+    tn_message_fini(&m);
+    return true;
+}
+
+/* Whoever died: what is counted is found, and each entry can be used again. */
+static void check_store(struct crash_world *w)
+{
+    static const char *const keys[] = {"a", "b", "c"};
+    tn_store_info info = {.struct_size = sizeof info};
+    uint32_t found = 0;
+    put_value(w, "a"); /* repairs what the dead process left */
+    for (unsigned i = 0; i < 3; i++)
+        found += get_value(w, keys[i]);
+    TN_CHECK_OK(tn_store_get_info(w->store, &info));
+    assert_int_equal(info.count, found);
+    put_value(w, "d");
+    put_value(w, "e");
+    assert_true(get_value(w, "d") && get_value(w, "e"));
+    TN_CHECK_OK(tn_store_get_info(w->store, &info));
+    assert_int_equal(info.count, PAIR_KEYS);
+}
+
 /* ---- operations -------------------------------------------------------------------------- */
 
 static void allocate(struct crash_world *w)
@@ -204,6 +269,20 @@ static void use_descriptor(struct crash_world *w)
     tn_tensor_unref(crash_storage(w, TN_STRATEGY_FILE_DESCRIPTOR, 0, PAIR_BYTES));
 }
 
+static void store_put(struct crash_world *w) { put_value(w, "a"); }
+static void store_evict(struct crash_world *w) { put_value(w, "c"); }
+static void store_get(struct crash_world *w)
+{
+    get_value(w, "a");
+    get_value(w, "c");
+}
+static void store_delete(struct crash_world *w)
+{
+    int status = tn_store_delete(w->store, "a", 0);
+    if (status != TN_ERR_NOT_FOUND && status != TN_ERR_TIMED_OUT)
+        TN_CHECK_OK(status);
+}
+
 const struct pair_op pair_ops[] = {
     {.name = "allocate", .run = allocate},
     {.name = "release", .run = release},
@@ -228,16 +307,28 @@ const struct pair_op pair_ops[] = {
     {.name = "trim", .run = trim},
     {.name = "file", .has_storages = true, .run = use_file},
     {.name = "descriptor", .has_storages = true, .run = use_descriptor},
+    {.name = "store_put", .has_store = true, .run = store_put},
+    {.name = "store_evict", .has_store = true, .run = store_evict},
+    {.name = "store_get", .has_store = true, .run = store_get},
+    {.name = "store_delete", .has_store = true, .run = store_delete},
 };
 
 unsigned pair_op_count(void) { return sizeof pair_ops / sizeof pair_ops[0]; }
 
 /* ---- a pair ------------------------------------------------------------------------------ */
 
+static crash_step_fn *prepare_of(bool needs_dead, bool has_store)
+{
+    if (has_store)
+        return needs_dead ? prepare_with_store_and_dead : prepare_with_store;
+    return needs_dead ? prepare_with_dead : prepare;
+}
+
 /* The messages that both leave in the queue, in either order. */
 static struct crash_op op_of(const struct pair_op *victim, const struct pair_op *peer)
 {
     bool needs_dead = victim->needs_dead || peer->needs_dead;
+    bool has_store = victim->has_store || peer->has_store;
     int32_t messages = PAIR_MESSAGES + needs_dead;
     int32_t least = messages + victim->least + peer->least;
     int32_t most = messages + victim->most + peer->most;
@@ -254,7 +345,8 @@ static struct crash_op op_of(const struct pair_op *victim, const struct pair_op 
                              .has_storages = victim->has_storages || peer->has_storages,
                              .least = (uint32_t)(least < 0 ? 0 : least),
                              .most = (uint32_t)most,
-                             .prepare = needs_dead ? prepare_with_dead : prepare,
+                             .prepare = prepare_of(needs_dead, has_store),
+                             .check = has_store ? check_store : NULL,
                              .run = victim->run};
 }
 

@@ -145,7 +145,8 @@ static void run_recording(const struct scene *scene, struct trace *trace, uint32
     start_victim(&victim, &w, scene);
     bool is_pair = scene->peer != NULL;
     trace_record(trace, &victim, most_steps(scene, steps), is_pair ? BLOCK_MS : 0);
-    w.has_died = !trace->is_whole;
+    if (scene->point == NULL)
+        w.has_died = !trace->is_whole;
     if (trace->is_whole)
         tracer_finish(&victim);
     else

@@ -81,6 +81,7 @@ struct pair_op {
     int32_t least, most; /* messages that it adds to the queue or takes from it */
     bool needs_dead;     /* the operation needs a dead member that is not reclaimed */
     bool has_storages;
+    bool has_store; /* the operation uses a store */
 };
 extern const struct pair_op pair_ops[];
 unsigned pair_op_count(void);
