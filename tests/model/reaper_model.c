@@ -105,7 +105,7 @@ static void setup_apart_taken_over(void)
 {
     tni_block inner[2] = {a_block(), b_block()};
     struct tni_announce *announce;
-    begin((struct tiny_spec){.blocks = 2, .has_message = true}, 1);
+    begin((struct tiny_spec){.blocks = 2, .messages = 1}, 1);
     tiny_fill_message(first_dead(), inner, 2);
     tiny_dead_announces(first_dead(), b_block());
     /*

@@ -174,8 +174,7 @@ TN_TEST_WITHIN(counts_hold_while_a_reference_goes_to_a_process_with_one, 600)
 
 static void setup_taken_apart(void)
 {
-    tiny_begin(
-        &(struct tiny_spec){.processes = 3, .seats = 3, .blocks = 2, .has_message = true});
+    tiny_begin(&(struct tiny_spec){.processes = 3, .seats = 3, .blocks = 2, .messages = 1});
     tiny_hold(0, a_block(), 1);
     tiny_hold(0, b_block(), 1);
     tiny_hold(1, b_block(), 1);
@@ -475,8 +474,7 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_ticket_is_used_up, 600)
 
 static void setup_recounted_message(void)
 {
-    tiny_begin(
-        &(struct tiny_spec){.processes = 3, .seats = 4, .blocks = 1, .has_message = true});
+    tiny_begin(&(struct tiny_spec){.processes = 3, .seats = 4, .blocks = 1, .messages = 1});
     tiny_fill_message(0, NULL, 0);
     tiny_hold(0, a_block(), 1);
     tiny_hold(1, a_block(), 1);

@@ -36,6 +36,10 @@
 #undef __x86_64__
 #endif
 
+/* Before any struct, as some have a member of this name. */
+void tiny_free(void *at);
+#define free tiny_free
+
 #include "layout/layout.h"
 
 #define TNI_THREADS    1
@@ -58,9 +62,7 @@ int tiny_snprintf(char *text, size_t size_bytes, const char *format, ...)
 /* Memory that an explored room allocates is private memory of the running process. */
 void *tiny_calloc(size_t count, size_t size_bytes);
 void *tiny_aligned_alloc(size_t alignment, size_t size_bytes);
-void tiny_free(void *at);
 #define calloc        tiny_calloc
 #define aligned_alloc tiny_aligned_alloc
-#define free          tiny_free
 
 #endif

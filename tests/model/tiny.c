@@ -7,14 +7,14 @@
 
 #include "reaper/reaper.h"
 
-enum { SLOT_BYTES = 64, MESSAGE_BYTES = 64, TABLES = 12, JANITOR_PID = 40 };
+enum { SLOT_BYTES = 64, FIRST_MESSAGE = 64, TABLES = 12, JANITOR_PID = 40 };
 #define NO_STEPS __attribute__((no_sanitize("thread"), noinline))
 
 struct tni_segment tiny_segment;
 struct tn_domain *tiny_domains[MODEL_MOST_PROCESSES + 1];
 static struct tiny_spec spec;
 static struct tni_queue *queues[MODEL_MOST_PROCESSES + 1];
-static uint32_t queue_block;
+static uint32_t ring_block;
 
 /* ---- constants --------------------------------------------------------------------------- */
 
@@ -64,9 +64,23 @@ static void add_class(uint32_t class_id, uint64_t size_bytes, uint32_t capacity,
 }
 
 /* The kind of each block; one may be a ring. */
-static uint64_t block_bytes(void) { return spec.slots > 2 ? 256 : 128; }
+static uint64_t block_bytes(void)
+{
+    uint64_t least_bytes = spec.slots > 2 ? 256 : 128;
+    return TNI_MAX(least_bytes, tni_align_up(spec.ring_bytes, 64));
+}
+static uint64_t message_bytes(void)
+{
+    return spec.message_bytes != 0 ? spec.message_bytes : 64;
+}
 
-static uint32_t all_blocks(void) { return spec.blocks + (spec.slots != 0); }
+static bool has_object(void) { return spec.slots != 0 || spec.ring_bytes != 0; }
+static uint32_t all_blocks(void) { return spec.blocks + has_object(); }
+/* Message blocks begin in a word of a row of their own. */
+static uint32_t all_positions(void)
+{
+    return spec.messages != 0 ? FIRST_MESSAGE + spec.messages : all_blocks();
+}
 
 /*
  * The description of a block matters to no check but for its generation, which check_mine()
@@ -85,11 +99,11 @@ static enum kind descs_are(void)
 static void make_geometry(void)
 {
     struct tni_geometry *g = &tiny_segment.geometry;
-    uint32_t seats = spec.seats + 1, positions = spec.has_message ? 65 : all_blocks();
+    uint32_t seats = spec.seats + 1, positions = all_positions();
 
     *g = (struct tni_geometry){.seats = seats,
                                .blocks = all_blocks(),
-                               .objects = (spec.slots != 0) + spec.objects,
+                               .objects = has_object() + spec.objects,
                                .tickets = spec.tickets,
                                .quota_limit_bytes = 1 << 20,
                                .page_bytes = 4096,
@@ -97,9 +111,9 @@ static void make_geometry(void)
                                .host_classes = TINY_PAYLOAD_CLASS + 1,
                                .total_blocks = 128};
     add_class(TINY_PAYLOAD_CLASS, block_bytes(), all_blocks(), 0, 0);
-    add_class(1, MESSAGE_BYTES, spec.has_message, 64, all_blocks() * block_bytes());
+    add_class(1, message_bytes(), spec.messages, FIRST_MESSAGE, all_blocks() * block_bytes());
     memset(g->small_class, TINY_PAYLOAD_CLASS, sizeof g->small_class);
-    g->row_bytes = spec.has_message ? 16 : 8;
+    g->row_bytes = spec.messages != 0 ? 16 : 8;
     g->seats_off = table(seats * sizeof(struct tni_seat), SHARED);
     g->announces_off = table(seats * TNI_THREADS * sizeof(struct tni_announce), SHARED);
     g->classes_off = table(g->class_count * sizeof(struct tni_class),
@@ -120,7 +134,8 @@ static void make_geometry(void)
         g->tickets_off = table(g->tickets * sizeof(struct tni_ticket), SHARED);
         g->issues_off = table(seats * g->issues_bytes, SHARED);
     }
-    tiny_segment.arena = model_shared(all_blocks() * block_bytes() + MESSAGE_BYTES, 64);
+    tiny_segment.arena =
+        model_shared(all_blocks() * block_bytes() + spec.messages * message_bytes(), 64);
 }
 
 static void fill_header(void)
@@ -130,13 +145,14 @@ static void fill_header(void)
     atomic_store(&h->quota_bytes, g->quota_limit_bytes);
     atomic_store(&h->watermark_bytes, UINT64_MAX);
     atomic_store(&h->seat_limit, spec.are_joining ? 0 : spec.seats);
-    atomic_store(&h->object_limit, spec.slots != 0);
+    atomic_store(&h->object_limit, has_object());
     atomic_store(&h->ticket_limit, g->tickets);
     h->flags = TN_DOMAIN_NO_MANAGER;
     atomic_store(&tni_class_at(&tiny_segment, TINY_PAYLOAD_CLASS)->frontier, all_blocks());
-    atomic_store(&tni_class_at(&tiny_segment, 1)->frontier, spec.has_message);
-    if (spec.has_message) /* the message block has memory */
-        atomic_store(&tni_desc_at(&tiny_segment, tiny_message())->committed, MESSAGE_BYTES);
+    atomic_store(&tni_class_at(&tiny_segment, 1)->frontier, spec.messages);
+    for (uint32_t i = 0; i < spec.messages; i++) /* the message blocks have memory */
+        atomic_store(&tni_desc_at(&tiny_segment, tiny_message_at(i))->committed,
+                     (uint32_t)message_bytes());
 }
 
 static void take_seat(uint32_t seat, int32_t pid)
@@ -167,12 +183,13 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
     d->threads[0].recounted = &tiny_segment.header->recounted;
     /* Each class has at most one hint: no thread has `cached` blocks. */
-    struct tni_block_cache *last = model_private(16, 8);
     d->threads[0].caches =
-        (struct tni_block_cache *)((uintptr_t)last - TINY_PAYLOAD_CLASS * sizeof *last);
-    size_t local_bytes = (spec.has_message ? 65 : all_blocks()) * sizeof(uint32_t);
+        model_private((TINY_PAYLOAD_CLASS + 1) * sizeof(struct tni_block_cache), 8);
+    size_t local_bytes = all_positions() * sizeof(uint32_t);
     d->local = spec.threads != 0 ? model_shared(local_bytes, 8) : model_private(local_bytes, 8);
     d->mapped = model_private(16, 8);
+    if (spec.messages != 0) /* and each process has touched it */
+        atomic_store(&d->mapped[FIRST_MESSAGE / 64], UINT64_MAX);
     tni_ref_init(d);
     return d;
 }
@@ -189,13 +206,14 @@ static struct tn_domain *make_thread(uint32_t thread)
     return d;
 }
 
-static void make_queue(void)
+/* A queue, or an object that setup() makes something else. */
+static void make_object(void)
 {
     struct tni_object *object = tni_object_at(&tiny_segment, 0);
-    queue_block = tiny_block(spec.blocks).id;
+    ring_block = tiny_block(spec.blocks).id;
     object->capacity = spec.slots;
     object->slot_bytes = SLOT_BYTES;
-    atomic_store(&object->ring, queue_block);
+    atomic_store(&object->ring, ring_block);
     atomic_store(&object->word, tni_object_word(1, 0, TNI_OBJECT_LIVE, TNI_OBJECT_QUEUE));
     atomic_store(tni_word_at(&tiny_segment, tiny_block(spec.blocks)),
                  tni_word_next(0, TNI_BLOCK_ALLOC, 1));
@@ -217,7 +235,7 @@ static struct tni_queue *make_handle(uint32_t process)
                    .object = tni_object_at(&tiny_segment, 0),
                    .word = tni_object_word(1, 0, TNI_OBJECT_LIVE, TNI_OBJECT_QUEUE),
                    .generation = 1},
-        .slots = tni_payload_at(&tiny_segment, (tni_block){queue_block}),
+        .slots = tni_payload_at(&tiny_segment, (tni_block){ring_block}),
         .capacity = spec.slots,
         .slot_bytes = SLOT_BYTES,
         .room_bytes = SLOT_BYTES - sizeof(struct tni_slot)};
@@ -237,8 +255,8 @@ void tiny_begin(const struct tiny_spec *wanted)
     tiny_segment.header = model_shared(sizeof(struct tni_header), 64);
     make_geometry();
     fill_header();
-    if (spec.slots != 0)
-        make_queue();
+    if (has_object())
+        make_object();
     memset(tiny_domains, 0, sizeof tiny_domains);
     for (uint32_t i = 0; i < spec.processes; i++) {
         bool is_thread = i > 0 && i < spec.threads;
@@ -306,7 +324,7 @@ void tiny_reclaimed_by(uint32_t seat, uint32_t recoverer)
 static struct tni_slot *slot_at(uint32_t index)
 {
     return (struct tni_slot *)(void *)((uint8_t *)tni_payload_at(&tiny_segment,
-                                                                 (tni_block){queue_block}) +
+                                                                 (tni_block){ring_block}) +
                                        (size_t)index * SLOT_BYTES);
 }
 
@@ -429,16 +447,18 @@ NO_STEPS static uint32_t count_in_rows(tni_block block)
     return count;
 }
 
-NO_STEPS static uint32_t count_in_message(tni_block block)
+NO_STEPS static uint32_t count_in_messages(tni_block block)
 {
-    const struct tni_records *records;
     uint32_t count = 0;
-    if (!spec.has_message || block.id == tiny_message().id ||
-        tni_word_state(peek(tni_word_at(&tiny_segment, tiny_message()))) != TNI_BLOCK_ALLOC)
-        return 0;
-    records = tni_payload_at(&tiny_segment, tiny_message());
-    for (uint32_t i = 0; i < peek32(&records->count) && i < 2; i++)
-        count += ((const volatile uint32_t *)records->block)[i] == block.id;
+    for (uint32_t m = 0; m < spec.messages && !tni_class_is_message(tni_block_class(block));
+         m++) {
+        tni_block message = tiny_message_at(m);
+        if (tni_word_state(peek(tni_word_at(&tiny_segment, message))) != TNI_BLOCK_ALLOC)
+            continue;
+        const struct tni_records *records = tni_payload_at(&tiny_segment, message);
+        for (uint32_t i = 0; i < peek32(&records->count) && i < 2; i++)
+            count += ((const volatile uint32_t *)records->block)[i] == block.id;
+    }
     return count;
 }
 
@@ -472,24 +492,25 @@ NO_STEPS static uint32_t count_elsewhere(tni_block block)
 
 static uint32_t count_records(tni_block block)
 {
-    return count_in_rows(block) + count_in_message(block) + count_in_slots(block) +
-           count_elsewhere(block);
+    return count_in_rows(block) + count_in_messages(block) + count_in_slots(block) +
+           count_elsewhere(block) +
+           (spec.count_records != NULL ? spec.count_records(block) : 0);
 }
 
-/* List all blocks, the message block last. @return how many */
+/* List all blocks, those of messages last. @return how many */
 static uint32_t list_blocks(tni_block *ret_blocks)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < all_blocks(); i++)
         ret_blocks[count++] = tiny_block(i);
-    if (spec.has_message)
-        ret_blocks[count++] = tiny_message();
+    for (uint32_t i = 0; i < spec.messages; i++)
+        ret_blocks[count++] = tiny_message_at(i);
     return count;
 }
 
 void tiny_invariant(void)
 {
-    tni_block blocks[TINY_MOST_BLOCKS + 2];
+    tni_block blocks[TINY_MOST_BLOCKS + 1 + TINY_MOST_MESSAGES];
     uint32_t count = list_blocks(blocks);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t word = peek(tni_word_at(&tiny_segment, blocks[i]));
@@ -500,12 +521,24 @@ void tiny_invariant(void)
     }
 }
 
+static bool is_free(tni_block block)
+{
+    return tni_word_state(peek(tni_word_at(&tiny_segment, block))) == TNI_BLOCK_FREE;
+}
+
 uint32_t tiny_allocated(void)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < spec.blocks; i++)
-        count +=
-            tni_word_state(peek(tni_word_at(&tiny_segment, tiny_block(i)))) != TNI_BLOCK_FREE;
+        count += !is_free(tiny_block(i));
+    return count;
+}
+
+uint32_t tiny_allocated_messages(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < spec.messages; i++)
+        count += !is_free(tiny_message_at(i));
     return count;
 }
 
@@ -517,9 +550,9 @@ static void join_as_janitor(void)
     take_seat(spec.seats, JANITOR_PID);
 }
 
-static void check_blocks(void)
+void tiny_check_blocks(void)
 {
-    tni_block blocks[TINY_MOST_BLOCKS + 2];
+    tni_block blocks[TINY_MOST_BLOCKS + 1 + TINY_MOST_MESSAGES];
     uint32_t count = list_blocks(blocks);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t word = peek(tni_word_at(&tiny_segment, blocks[i]));
@@ -556,7 +589,7 @@ static void check_seat(uint32_t seat)
 static void check_locals(uint32_t process)
 {
     const struct tn_domain *d = tiny_domains[process];
-    tni_block blocks[TINY_MOST_BLOCKS + 2];
+    tni_block blocks[TINY_MOST_BLOCKS + 1 + TINY_MOST_MESSAGES];
     uint32_t count = list_blocks(blocks);
     if (d == NULL || d->seat == TNI_NO_SEAT || d->is_closed)
         return;
@@ -683,7 +716,7 @@ void tiny_check(void)
     model_require(peek(&tiny_segment.header->recount) == 0 &&
                       peek(&tiny_segment.header->registry) == 0,
                   "no claim is left, once the dead are reclaimed");
-    check_blocks();
+    tiny_check_blocks();
     for (uint32_t i = 0; i < spec.processes; i++)
         if (!model_is_dead(i))
             check_locals(i);

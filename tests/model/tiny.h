@@ -4,7 +4,7 @@
  *
  * Process i of the model has seat i and the pid i + 1, or is another thread of the first
  * process, in seat 0. One more seat is free for the janitor, which reclaims in check() all
- * that is left. Blocks: `blocks` of payload and at most one message block. Memory that no
+ * that is left. Blocks: `blocks` of payload, and message blocks. Memory that no
  * scenario writes is private, so that a read of it is no step; tiny_check_constants() checks
  * that no process wrote there.
  */
@@ -17,16 +17,22 @@
 #include "share/ticket.h"
 #include "tiny_os.h"
 
-enum { TINY_MOST_BLOCKS = 4, TINY_PAYLOAD_CLASS = TNI_SMALL_CLASS };
+enum { TINY_MOST_BLOCKS = 4, TINY_MOST_MESSAGES = 8, TINY_PAYLOAD_CLASS = TNI_SMALL_CLASS };
 
 struct tiny_spec {
     uint32_t processes;
     uint32_t seats; /* without the seat of the janitor: first those of the processes */
     uint32_t blocks;
-    bool has_message; /* a message block */
+    uint32_t messages;      /* message blocks */
+    uint32_t message_bytes; /* of each; 0: 64 */
     uint32_t tickets;
     uint32_t slots;   /* of one queue, whose ring is the last block of payload; 0: none */
     uint32_t objects; /* free entries behind the queue */
+    /* Of one object of another kind in place of the queue, which setup() fills in; 0: none. Its
+       ring is the last block of payload, and `count_records` counts what it keeps, without a
+       step. */
+    uint32_t ring_bytes;
+    uint32_t (*count_records)(tni_block block);
     bool has_alloc;   /* blocks are allocated, not only held from the beginning */
     bool are_joining; /* each seat is free at first, unless tiny_sit() takes it */
     bool has_threads; /* locked instructions for words that only threads of one process write */
@@ -43,12 +49,13 @@ extern struct tn_domain *tiny_domains[MODEL_MOST_PROCESSES + 1];
 /** That of the running process. */
 struct tn_domain *tiny_me(void);
 
-/** A block of payload, and the message block. */
+/** A block of payload, and a message block. */
 static inline tni_block tiny_block(uint32_t index)
 {
     return tni_block_make(TINY_PAYLOAD_CLASS, index);
 }
-static inline tni_block tiny_message(void) { return tni_block_make(1, 0); }
+static inline tni_block tiny_message_at(uint32_t index) { return tni_block_make(1, index); }
+static inline tni_block tiny_message(void) { return tiny_message_at(0); }
 
 /* ---- for setup() ------------------------------------------------------------------------- */
 
@@ -60,7 +67,7 @@ void tiny_hold(uint32_t seat, tni_block block, uint32_t references);
 void tiny_dead_announces(uint32_t seat, tni_block block);
 /** The process of a seat died before the model began. */
 void tiny_kill(uint32_t seat);
-/** Make a message block with these records, which a seat holds. */
+/** Make the first message block with these records, which a seat holds. */
 void tiny_fill_message(uint32_t seat, const tni_block *blocks, uint32_t count);
 /** A seat is being reclaimed by another one. */
 void tiny_reclaimed_by(uint32_t seat, uint32_t recoverer);
@@ -133,5 +140,9 @@ bool tiny_is_tightest(void);
 void tiny_check_reclaimed(void);
 /** Blocks of payload that are not FREE. */
 uint32_t tiny_allocated(void);
+/** Message blocks that are not FREE. */
+uint32_t tiny_allocated_messages(void);
+/** For check(), after tiny_check(): count = records, and a block is FREE if both are 0. */
+void tiny_check_blocks(void);
 
 #endif
