@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "reaper/recount.h"
+#include "store/store.h"
 
 enum { NAMED_SEATS = 8 };
 
@@ -203,12 +204,13 @@ static int open_check(struct tni_audit *a, struct check *ret_check)
 
 /* ---- one block --------------------------------------------------------------------------- */
 
-/* Names the records of a block, as in "seat 4, 7; 1 in queues; 2 in tickets". */
+/* Names the records of a block, as in "seat 4, 7; 1 in queues; 2 in stores". */
 static void name_records(const struct tni_segment *s, tni_block block, char *text,
                          size_t size_bytes)
 {
     uint32_t at = tni_block_position(&s->geometry, block), limit = tni_seat_limit(s), seats = 0;
     uint64_t queues = tni_queue_count_records(s, block),
+             stores = tni_store_count_records(s, block),
              tickets = tni_ticket_count_records(s, block);
     uint64_t of_ref = tni_ref_count_records(s, block);
     size_t used = 0;
@@ -227,6 +229,8 @@ static void name_records(const struct tni_segment *s, tni_block block, char *tex
         ADD("%s%llu in messages", used > 0 ? "; " : "", (unsigned long long)(of_ref - seats));
     if (queues > 0)
         ADD("%s%llu in queues", used > 0 ? "; " : "", (unsigned long long)queues);
+    if (stores > 0)
+        ADD("%s%llu in stores", used > 0 ? "; " : "", (unsigned long long)stores);
     if (tickets > 0)
         ADD("%s%llu in tickets", used > 0 ? "; " : "", (unsigned long long)tickets);
 #undef ADD

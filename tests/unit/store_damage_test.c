@@ -252,6 +252,87 @@ TN_TEST(a_value_without_a_key_is_a_fault_of_the_store)
     finish();
 }
 
+struct said {
+    char text[4096];
+};
+static int note_said(const char *sentence, bool repaired, void *context)
+{
+    struct said *said = context;
+    (void)repaired;
+    strncat(said->text, sentence, sizeof said->text - strlen(said->text) - 2);
+    strcat(said->text, "\n");
+    return 0;
+}
+
+static void audit_says(const char *words, bool repair)
+{
+    struct said said = {{0}};
+    assert_true(tn_domain_audit(d, repair, note_said, &said, NULL) > 0);
+    if (strstr(said.text, words) == NULL)
+        fail_msg("the audit says '%s', and not '%s'", said.text, words);
+}
+
+static const char *of_store(const char *words)
+{
+    static char text[256];
+    snprintf(text, sizeof text, "store %u %s",
+             (unsigned)tni_object_id_index(tn_object_id(store)), words);
+    return text;
+}
+
+TN_TEST(an_audit_names_a_store_whose_entry_has_no_value)
+{
+    begin();
+    TNT_AUDIT(d);
+    _Atomic uint64_t *word = &table()->entries[0].word;
+    uint64_t old = atomic_load(word);
+    atomic_store(word, tni_store_word(1, 0x3fffffff));
+    audit_says(of_store("has an entry whose block is no value"), false);
+    audit_says("records name blocks that do not exist, such as block 3fffffff", false);
+    atomic_store(word, old);
+    TNT_AUDIT(d);
+    finish();
+}
+
+TN_TEST(an_audit_names_a_store_whose_value_has_no_key)
+{
+    begin();
+    uint64_t bytes;
+    const void *at = tni_message_bytes(
+        &d->segment, tni_entry_block(atomic_load(&table()->entries[0].word)), &bytes);
+    struct tni_store_item *item = (struct tni_store_item *)(uintptr_t)at;
+    uint32_t key_bytes = item->key_bytes;
+    item->key_bytes = 0;
+    audit_says(of_store("has an entry whose block is no value"), false);
+    item->key_bytes = key_bytes;
+    TNT_AUDIT(d);
+    finish();
+}
+
+TN_TEST(an_audit_names_a_store_without_a_block_for_its_keys)
+{
+    begin();
+    _Atomic uint32_t *ring = &store->object->ring;
+    uint32_t old = atomic_exchange(ring, 0x3fffffff);
+    audit_says(of_store("names no block for its keys"), false);
+    atomic_store(ring, old);
+    TNI_PUT(store->object->capacity, TNI_STORE_MOST_KEYS);
+    audit_says(of_store("names no block for its keys"), false);
+    TNI_PUT(store->object->capacity, CAPACITY);
+    TNT_AUDIT(d);
+    finish();
+}
+
+TN_TEST(an_audit_says_how_many_records_of_a_block_are_in_stores)
+{
+    begin();
+    tni_block block = tni_entry_block(atomic_load(&table()->entries[0].word));
+    atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_INC);
+    audit_says("1 in stores", true);
+    TNT_AUDIT(d);
+    finish();
+}
+
 /* ---- hashes ------------------------------------------------------------------------------ */
 
 static struct tni_store_entry *entry_of(const char *key)
