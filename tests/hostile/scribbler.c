@@ -11,7 +11,8 @@
 
 #include "world.h"
 
-enum { MOST_AREAS = 128, LOOKS = 32, PAGE_BYTES = 4096 };
+/* RING_BYTES: also the chains and entries of a store, which lie behind its list of changes. */
+enum { MOST_AREAS = 128, LOOKS = 32, PAGE_BYTES = 4096, RING_BYTES = 16384 };
 
 struct area {
     uint8_t *at;
@@ -44,7 +45,8 @@ static void add_rings(struct target *t)
     for (uint32_t i = 0; i < s->geometry.objects; i++) {
         tni_block ring = {atomic_load(&tni_object_at(s, i)->ring)};
         if (tni_geometry_has_block(&s->geometry, ring.id))
-            add(t, tni_payload_at(s, ring), TNI_MIN(tni_block_bytes(&s->geometry, ring), 8192));
+            add(t, tni_payload_at(s, ring),
+                TNI_MIN(tni_block_bytes(&s->geometry, ring), RING_BYTES));
     }
 }
 

@@ -100,6 +100,11 @@ void open_objects(struct worker *w)
          tn_condition_open(d, "condition", TN_OPEN_NEW, &w->condition));
     OPEN(w, barrier, tn_barrier_open(d, "barrier", 0, TN_OPEN_EXISTING, &w->barrier),
          tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &w->barrier));
+    OPEN(w, store, tn_store_open(d, "store", NULL, TN_OPEN_EXISTING, &w->store),
+         tn_store_open(
+             d, "store",
+             TN_OPTIONS(tn_store_options, .capacity = STORE_KEYS - 2, .flags = TN_STORE_EVICT),
+             TN_OPEN_NEW, &w->store));
 }
 
 #define CLOSE(w, field, close)                                                                 \
@@ -118,6 +123,7 @@ void close_objects(struct worker *w)
     CLOSE(w, lock, tn_object_close);
     CLOSE(w, condition, tn_object_close);
     CLOSE(w, barrier, tn_object_close);
+    CLOSE(w, store, tn_object_close);
 }
 
 /* ---- coming and going -------------------------------------------------------------------- */

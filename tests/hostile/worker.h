@@ -5,7 +5,7 @@
 
 #include "world.h"
 
-enum { QUEUES = 3, KEPT = 24, HANDLE_BYTES = 1024 };
+enum { QUEUES = 3, KEPT = 24, HANDLE_BYTES = 1024, STORE_KEYS = 8 };
 
 struct worker {
     struct board *board;
@@ -18,6 +18,7 @@ struct worker {
     tn_lock *lock;
     tn_condition *condition;
     tn_barrier *barrier;
+    tn_store *store;
     tn_tensor *kept[KEPT];
     uint8_t handle[HANDLE_BYTES]; /* the handle that was exported last */
     size_t handle_bytes;

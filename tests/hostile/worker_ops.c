@@ -202,6 +202,88 @@ static void look_at_queues(struct worker *w)
         TIMED(w, tn_object_wait_any(w->queues, QUEUES, soon()));
 }
 
+/* ---- stores ------------------------------------------------------------------------------ */
+
+static const char *any_key(void)
+{
+    static const char *const keys[STORE_KEYS] = {"a",   "b",   "c",   "d",
+                                                 "e/1", "e/2", "e/3", "a longer key"};
+    return keys[below(STORE_KEYS)];
+}
+
+static void put(struct worker *w)
+{
+    static uint8_t bytes[3000];
+    tn_tensor *t = tn_tensor_ref(any_kept(w));
+    const tn_message m = {.bytes = bytes,
+                          .size_bytes = below(2) == 0 ? 0 : below(sizeof bytes),
+                          .tensors = &t,
+                          .tensor_count = t != NULL};
+    const tn_store_put_options options = {.struct_size = sizeof options,
+                                          .flags = below(8) == 0 ? TN_PUT_PINNED : 0,
+                                          .lifetime_ns = below(4) == 0 ? below(1 << 24) : 0,
+                                          .deadline = soon()};
+    if (w->store != NULL)
+        UNTIMED(w, tn_store_put(w->store, any_key(), &m, &options, NULL));
+    VOID(w, tn_tensor_unref(t));
+}
+
+static void take(struct worker *w, tn_message *m)
+{
+    read_message(w, m);
+    if (m->tensor_count > 0 && below(4) == 0)
+        keep(w, tn_tensor_ref(m->tensors[0]));
+    VOID(w, tn_message_fini(m));
+}
+
+static void get(struct worker *w)
+{
+    tn_message m;
+    if (w->store != NULL && UNTIMED(w, tn_store_get(w->store, any_key(), &m, NULL)) == 0)
+        take(w, &m);
+}
+
+static int read_entry(const tn_store_entry *entry, void *context)
+{
+    (void)context;
+    return strlen(entry->key) > TN_STORE_KEY_BYTES;
+}
+
+static void use_store(struct worker *w)
+{
+    const char *key = any_key();
+    tn_message m;
+    uint64_t version = 0;
+    tn_store_info info = {.struct_size = sizeof info};
+    if (w->store == NULL)
+        return;
+    switch (below(6)) {
+    case 0:
+        UNTIMED(w, tn_store_delete(w->store, key, 0));
+        break;
+    case 1: {
+        int status = UNTIMED(w, tn_store_get_or_make(w->store, key, soon(), &m));
+        if (status == 0)
+            take(w, &m);
+        else if (status == TN_STORE_MAKE && below(2) == 0)
+            UNTIMED(w, tn_store_give_up(w->store, key));
+        break;
+    }
+    case 2:
+        UNTIMED(w, tn_store_for_each(w->store, below(2) == 0 ? "" : "e/", read_entry, NULL));
+        break;
+    case 3:
+        UNTIMED(w, tn_store_wait(w->store, "e/", 0, soon(), &version));
+        break;
+    case 4:
+        UNTIMED(w, tn_store_set_pinned(w->store, key, below(2) == 0));
+        break;
+    default:
+        UNTIMED(w, tn_store_get_info(w->store, &info));
+        break;
+    }
+}
+
 /* ---- the other objects ------------------------------------------------------------------- */
 
 static void use_lock(struct worker *w)
@@ -266,6 +348,8 @@ static void close_one(struct worker *w)
     w->owned = NULL;
     VOID(w, tn_object_close(w->lock));
     w->lock = NULL;
+    VOID(w, tn_object_close(w->store));
+    w->store = NULL;
 }
 
 /* ---- the domain -------------------------------------------------------------------------- */
@@ -401,6 +485,9 @@ static const struct operation {
     {fork_one, 5},
     {use_pool, 1},
     {signal_condition, 10},
+    {put, 120},
+    {get, 240},
+    {use_store, 40},
 };
 
 void do_something(struct worker *w)
