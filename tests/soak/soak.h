@@ -133,6 +133,7 @@ struct soak_self {
     tn_semaphore *permits, *signal;
     tn_event *door, *bell;
     tn_condition *condition;
+    tn_store *store;
     uint32_t numbers[SOAK_QUEUES]; /* of the last message that this life pushed */
 };
 extern struct soak_self me;
@@ -226,6 +227,8 @@ void soak_produce(uint32_t turns);
 void soak_consume(uint32_t turns);
 void soak_relay(uint32_t turns);
 void soak_keep(uint32_t turns);
+int soak_store_open(tn_domain *domain, uint32_t flags);
+void soak_use_store(void);
 void soak_own_pool(uint32_t turns);
 void soak_serve_pool(void);
 void soak_be_parent(uint32_t turns);
@@ -255,6 +258,8 @@ void soak_crew_end(void);
 uint32_t soak_crew_members(void);
 bool soak_crew_has(pid_t pid);
 
+/** Check and remove each value, and check that the store says so. */
+void soak_empty_store(void);
 void soak_audit_begin(void);
 void soak_audit_round(void);
 void soak_audit_end(void);

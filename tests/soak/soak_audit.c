@@ -290,6 +290,8 @@ static void make_objects(void)
         status = tn_event_open(me.domain, "bell", TN_OPEN_NEW | TN_EVENT_AUTO_RESET, &me.bell);
     if (status == 0)
         status = tn_condition_open(me.domain, "condition", TN_OPEN_NEW, &me.condition);
+    if (status == 0)
+        status = soak_store_open(me.domain, TN_OPEN_NEW);
     if (status != 0)
         soak_fail_status(SOAK_ON_TABLES, "making objects", status);
 }
@@ -321,6 +323,7 @@ void soak_audit_round(void)
         drain(i);
     account_messages();
     check_locks();
+    soak_empty_store();
     soak_check_left();
     atomic_fetch_add(&soak->round, 1);
     soak_count(SOAK_N_AUDITS, 1);

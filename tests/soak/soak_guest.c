@@ -125,6 +125,8 @@ int soak_open_objects(tn_domain *domain)
         status = tn_event_open(domain, "bell", TN_OPEN_EXISTING, &me.bell);
     if (status == 0)
         status = tn_condition_open(domain, "condition", TN_OPEN_EXISTING, &me.condition);
+    if (status == 0)
+        status = soak_store_open(domain, TN_OPEN_EXISTING);
     return status;
 }
 
@@ -133,6 +135,7 @@ void soak_close_objects(void)
     for (uint32_t i = 0; i < SOAK_QUEUES; i++)
         me.queues[i] = tn_object_close(me.queues[i]);
     me.lock = tn_object_close(me.lock);
+    me.store = tn_object_close(me.store);
     me.permits = tn_object_close(me.permits);
     me.signal = tn_object_close(me.signal);
     me.door = tn_object_close(me.door);

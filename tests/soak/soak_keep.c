@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keepers: the ledger accounts for locks, conditions, permits, signals, events and barriers. */
+/* Keepers: the ledger accounts for locks, conditions, permits, signals, events and barriers.
+ * They use the store, too: soak_store.c. */
 #include "soak.h"
 
 #include <stdio.h>
@@ -178,8 +179,10 @@ static void use_barrier(void)
 
 void soak_keep(uint32_t turns)
 {
-    static void (*const uses[])(void) = {use_lock,   use_lock,   use_permits, use_permits,
-                                         use_signal, use_signal, use_events,  use_barrier};
+    static void (*const uses[])(void) = {use_lock,       use_lock,       use_permits,
+                                         use_permits,    use_signal,     use_signal,
+                                         use_events,     use_barrier,    soak_use_store,
+                                         soak_use_store, soak_use_store, soak_use_store};
     for (uint32_t i = 0; i < turns && soak_goes_on(); i++)
         uses[soak_below(sizeof uses / sizeof uses[0])]();
 }

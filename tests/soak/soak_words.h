@@ -51,6 +51,7 @@ enum soak_role {
     X(AT_EVENT)                                                                                \
     X(AT_CONDITION)                                                                            \
     X(AT_BARRIER)                                                                              \
+    X(AT_STORE)                                                                                \
     X(FORKING)                                                                                 \
     X(EXECUTING)                                                                               \
     X(AWAITING_CHILD)                                                                          \
@@ -80,6 +81,7 @@ enum soak_deed {
     X(JOBS, every_job_of_a_living_pool_has_one_result)                                         \
     X(CHILDREN, every_child_ends_as_it_was_told_or_as_it_was_killed)                           \
     X(LOCKS, locks_permits_and_signals_are_what_live_processes_hold)                           \
+    X(STORES, every_value_of_a_store_is_whole_and_an_empty_one_has_none)                       \
     X(AUDIT, the_audit_of_the_domain_finds_nothing)                                            \
     X(BLOCKS, no_block_and_no_byte_is_left_when_queues_are_empty)                              \
     X(TABLES, no_seat_ticket_or_object_is_left_in_its_table)                                   \
@@ -138,6 +140,8 @@ enum soak_promise {
     X(PERMITS, "permits acquired")                                                             \
     X(BARRIERS, "barriers passed")                                                             \
     X(BROKEN, "barriers broken")                                                               \
+    X(VALUES_PUT, "values put into a store")                                                   \
+    X(VALUES_GOT, "values got from it and checked")                                            \
     X(PEERS, "waits ended by a death")                                                         \
     X(JOINS, "visits by name")                                                                 \
     X(RECLAIMED, "seats reclaimed by members on purpose")                                      \
