@@ -118,7 +118,7 @@ static void list(void)
         soak_fail(SOAK_ON_STORES, "a list of %u keys ended with %d", count, status);
 }
 
-void soak_use_store(void)
+static void use_once(void)
 {
     uint32_t dice = soak_below(100), key = soak_below(KEYS);
     soak_do(SOAK_AT_STORE);
@@ -132,6 +132,14 @@ void soak_use_store(void)
         judge("tn_store_delete", tn_store_delete(me.store, name_of(key), 0));
     else
         list();
+}
+
+/* Often, so that many are killed in the middle of a change. */
+void soak_use_store(void)
+{
+    enum { TIMES = 24 };
+    for (int i = 0; i < TIMES && soak_goes_on(); i++)
+        use_once();
     soak_do(SOAK_NOTHING);
 }
 
