@@ -76,7 +76,60 @@ static uint64_t run(tn_sched *sched, tn_graph *graph)
 
 /* ---- random graphs beside a model -------------------------------------------------------- */
 
-#define MACHINE "CPU=6 GPU=(((0,1),(2,3)),((4,5,6),(7))) MEM=4"
+/* Of each machine the GPU. Ids are indices; each has the slots that the largest request needs.
+ */
+static const char *const gpus[] = {"(((0,1),(2,3)),((4,5,6),(7)))", "(0,1,2,3,4)",
+                                   "((0,1,2,3),(4,5))", "((0,1),2,(3,4),5)",
+                                   "((((0,1),2),3),(4,5,6,7))"};
+
+/* Of a group, `widest` is the size of the largest group directly in it. */
+struct group {
+    uint32_t first, count, widest;
+};
+
+/* What there is; amounts are in 1/10000. */
+static struct {
+    uint32_t cpu, memory, threads, slot_count, group_count;
+    struct group groups[SLOTS * 2];
+} machine;
+
+static void read_groups(const char *text)
+{
+    uint32_t open[SLOTS],
+        depth = 0; /* open: numbers of the groups around the place in the text */
+    machine.slot_count = machine.group_count = 0;
+    for (; *text != '\0'; text++) {
+        if (*text == '(') {
+            open[depth++] = machine.group_count;
+            machine.groups[machine.group_count++] = (struct group){machine.slot_count, 0, 0};
+        } else if (*text == ')') {
+            struct group *its = &machine.groups[open[--depth]];
+            its->count = machine.slot_count - its->first;
+            if (depth > 0) {
+                struct group *around = &machine.groups[open[depth - 1]];
+                around->widest = TNI_MAX(around->widest, its->count);
+            }
+        } else {
+            machine.slot_count += *text != ',';
+        }
+    }
+}
+
+/* @return the resources of a machine at random */
+static const char *choose_machine(void)
+{
+    static char text[128];
+    const char *gpu = gpus[tnt_random_below(TNI_COUNT(gpus))];
+    uint32_t cpus = 3 + (uint32_t)tnt_random_below(4);
+    uint32_t memory = 3 + (uint32_t)tnt_random_below(4);
+    uint32_t threads = 2 + (uint32_t)tnt_random_below(8);
+    read_groups(gpu);
+    machine.cpu = cpus * WHOLE;
+    machine.memory = memory * WHOLE;
+    machine.threads = threads;
+    snprintf(text, sizeof text, "CPU=%u GPU=%s MEM=%u THREADS=%u", cpus, gpu, memory, threads);
+    return text;
+}
 
 static const struct {
     const char *text;
@@ -91,51 +144,64 @@ static const struct {
                      {"CPU=0.25 MEM=2.5", WHOLE / 4, 25000, 0},
                      {"CPU=2 MEM=1 GPU=1", 2 * WHOLE, 1 * WHOLE, 1 * WHOLE}};
 
-/* The innermost groups of MACHINE that have as many slots as a task requests. */
-static const struct range {
-    uint32_t slots, first, count;
-} ranges[] = {{2, 0, 2}, {2, 2, 2}, {2, 4, 3}, {3, 0, 4}, {3, 4, 3}, {5, 0, 8}};
-
-static bool is_within(const struct range *range, uint32_t slot)
+/* Whether n slots may be taken from the group: it is large enough, and none in it is. */
+static bool may_have(const struct group *group, uint32_t n)
 {
-    return slot - range->first < range->count; /* the difference is unsigned */
+    return group->count >= n && group->widest < n;
 }
 
+static bool is_within(const struct group *group, uint32_t slot)
+{
+    return slot - group->first < group->count; /* the difference is unsigned */
+}
+
+/* A task that requests less than one CPU holds a thread. */
+static uint32_t threads_of(const struct ran *task) { return task->cpu < WHOLE; }
+
 struct free {
-    int64_t cpu, memory, slots[SLOTS];
+    int64_t cpu, memory, threads, slots[SLOTS];
 };
 
 /* What is free at a moment, after all that happens at it. */
 static struct free free_at(uint64_t ns, uint32_t tasks)
 {
-    struct free free = {.cpu = 6 * WHOLE, .memory = 4 * WHOLE};
-    for (int i = 0; i < SLOTS; i++)
+    struct free free = {
+        .cpu = machine.cpu, .memory = machine.memory, .threads = machine.threads};
+    for (uint32_t i = 0; i < machine.slot_count; i++)
         free.slots[i] = WHOLE;
     for (uint32_t i = 0; i < tasks; i++) {
         if (ran[i].began_ns > ns || ran[i].ended_ns <= ns)
             continue;
         free.cpu -= ran[i].cpu;
         free.memory -= ran[i].memory;
+        free.threads -= threads_of(&ran[i]);
         for (uint32_t j = 0; j < ran[i].slot_count; j++)
             free.slots[ran[i].slots[j]] -= ran[i].gpu < WHOLE ? ran[i].gpu : WHOLE;
     }
     return free;
 }
 
-static bool can_begin(const struct free *free, const struct ran *task)
+/* @param kept  slots that the task may not have; NULL: none */
+static bool has_slots(const struct free *free, const struct ran *task, const struct group *kept)
 {
     uint32_t n = task->gpu / WHOLE;
-    bool has_slots = task->gpu == 0;
-    for (uint32_t i = 0; i < SLOTS && n <= 1; i++)
-        has_slots |= free->slots[i] >= (int64_t)task->gpu;
-    for (size_t r = 0; r < TNI_COUNT(ranges) && n > 1; r++) {
+    bool has = task->gpu == 0;
+    for (uint32_t i = 0; i < machine.slot_count && n <= 1; i++)
+        has |= free->slots[i] >= (int64_t)task->gpu && (kept == NULL || !is_within(kept, i));
+    for (uint32_t g = 0; g < machine.group_count && n > 1; g++) {
         uint32_t whole = 0;
-        for (uint32_t i = 0; i < SLOTS; i++)
-            whole += is_within(&ranges[r], i) && free->slots[i] == WHOLE;
-        has_slots |= ranges[r].slots == n && whole >= n;
+        for (uint32_t i = 0; i < machine.slot_count; i++)
+            whole += is_within(&machine.groups[g], i) && free->slots[i] == WHOLE &&
+                     (kept == NULL || !is_within(kept, i));
+        has |= may_have(&machine.groups[g], n) && whole >= n;
     }
-    return has_slots && free->cpu >= (int64_t)task->cpu &&
-           free->memory >= (int64_t)task->memory;
+    return has;
+}
+
+static bool can_begin(const struct free *free, const struct ran *task)
+{
+    return has_slots(free, task, NULL) && free->cpu >= (int64_t)task->cpu &&
+           free->memory >= (int64_t)task->memory && free->threads >= threads_of(task);
 }
 
 static void check_slots(const struct ran *task)
@@ -145,9 +211,10 @@ static void check_slots(const struct ran *task)
     assert_int_equal(task->slot_count, n);
     for (uint32_t i = 1; i < n; i++)
         assert_true(task->slots[i - 1] < task->slots[i]);
-    for (size_t r = 0; r < TNI_COUNT(ranges) && n > 1; r++)
-        is_in_group |= ranges[r].slots == n && is_within(&ranges[r], task->slots[0]) &&
-                       is_within(&ranges[r], task->slots[n - 1]);
+    for (uint32_t g = 0; g < machine.group_count && n > 1; g++)
+        is_in_group |= may_have(&machine.groups[g], n) &&
+                       is_within(&machine.groups[g], task->slots[0]) &&
+                       is_within(&machine.groups[g], task->slots[n - 1]);
     assert_true(is_in_group);
 }
 
@@ -156,7 +223,8 @@ static void run_random(uint32_t skips)
     static tn_task tasks[MOST_TASKS];
     uint64_t ends[MOST_TASKS], inputs[MOST_TASKS * 2], count = 0;
     tn_kind *kinds[KINDS];
-    tn_sched *sched = open_sched((tn_sched_options){.resources = MACHINE, .skips = skips});
+    tn_sched *sched =
+        open_sched((tn_sched_options){.resources = choose_machine(), .skips = skips});
     tn_graph *graph = open_graph(sched);
     for (int i = 0; i < KINDS; i++)
         kinds[i] = add_kind(sched, requests[i].text, NULL);
@@ -187,32 +255,113 @@ static void run_random(uint32_t skips)
 
 TN_TEST(nothing_is_used_beyond_what_there_is)
 {
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 40; round++) {
         run_random(0);
         for (uint32_t i = 0; i < MOST_TASKS; i++) {
             struct free free = free_at(ran[i].began_ns, MOST_TASKS);
             assert_true(ran[i].has_run && ran[i].began_ns >= ran[i].ready_ns);
-            assert_true(free.cpu >= 0 && free.memory >= 0);
-            for (int slot = 0; slot < SLOTS; slot++)
+            assert_true(free.cpu >= 0 && free.memory >= 0 && free.threads >= 0);
+            for (uint32_t slot = 0; slot < machine.slot_count; slot++)
                 assert_true(free.slots[slot] >= 0);
             check_slots(&ran[i]);
         }
     }
 }
 
-/* With so many skips nothing is ever reserved. */
-TN_TEST(without_reservations_no_task_waits_for_what_is_free)
+/* ---- no task waits for what is free ------------------------------------------------------ */
+
+static bool is_waiting(const struct ran *task, uint64_t ns)
 {
-    for (int round = 0; round < 10; round++) {
-        run_random(UINT32_MAX);
-        for (uint32_t i = 0; i < MOST_TASKS; i++) {
-            uint64_t ns = ran[i].ended_ns;
-            struct free free = free_at(ns, MOST_TASKS);
-            for (uint32_t j = 0; j < MOST_TASKS; j++)
-                assert_false(ran[j].ready_ns <= ns && ran[j].began_ns > ns &&
-                             can_begin(&free, &ran[j]));
+    return task->ready_ns <= ns && task->began_ns > ns;
+}
+
+/* Whether both need some of the same sum, and the task would leave too little for the other. */
+static bool takes_of(int64_t free, uint32_t amount, uint32_t kept)
+{
+    return amount > 0 && kept > 0 && free - amount < (int64_t)kept;
+}
+
+/* Whether the task may be kept from what is free because it is reserved for the other one. */
+static bool is_kept_for(const struct free *free, const struct ran *task,
+                        const struct ran *other)
+{
+    uint32_t n = other->gpu / WHOLE;
+    if (takes_of(free->cpu, task->cpu, other->cpu) ||
+        takes_of(free->memory, task->memory, other->memory) ||
+        takes_of(free->threads, threads_of(task), threads_of(other)))
+        return true;
+    for (uint32_t i = 0; i < machine.slot_count && other->gpu > 0 && n <= 1; i++)
+        if (!has_slots(free, task, &(struct group){.first = i, .count = 1}))
+            return true;
+    for (uint32_t g = 0; g < machine.group_count && n > 1; g++)
+        if (may_have(&machine.groups[g], n) && !has_slots(free, task, &machine.groups[g]))
+            return true;
+    return false;
+}
+
+static bool share_resource(const struct ran *a, const struct ran *b)
+{
+    return (a->cpu > 0 && b->cpu > 0) || (a->memory > 0 && b->memory > 0) ||
+           (a->gpu > 0 && b->gpu > 0) || (threads_of(a) && threads_of(b));
+}
+
+/* Whether so many tasks have begun while the task was ready that it may have a reservation. */
+static bool was_overtaken(const struct ran *task, uint64_t ns, uint32_t skips)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < MOST_TASKS; i++)
+        count += ran[i].began_ns >= task->ready_ns && ran[i].began_ns <= ns &&
+                 share_resource(&ran[i], task);
+    return count >= skips;
+}
+
+/* Whether a reservation explains that a task waits at a moment for what is free then. */
+static bool is_explained(const struct free *free, const struct ran *task, uint64_t ns,
+                         uint32_t skips)
+{
+    for (uint32_t i = 0; i < MOST_TASKS; i++)
+        if (is_waiting(&ran[i], ns) && !can_begin(free, &ran[i]) &&
+            is_kept_for(free, task, &ran[i]) && was_overtaken(&ran[i], ns, skips))
+            return true;
+    return false;
+}
+
+/* @return how many tasks waited for what was free, each at each moment when others ended */
+static uint32_t check_moments(uint32_t skips)
+{
+    uint32_t explained = 0;
+    for (uint32_t i = 0; i <= MOST_TASKS; i++) {
+        uint64_t ns = i < MOST_TASKS ? ran[i].ended_ns : 0;
+        struct free free = free_at(ns, MOST_TASKS);
+        for (uint32_t j = 0; j < MOST_TASKS; j++) {
+            if (!is_waiting(&ran[j], ns) || !can_begin(&free, &ran[j]))
+                continue;
+            assert_true(is_explained(&free, &ran[j], ns, skips));
+            explained++;
         }
     }
+    return explained;
+}
+
+/* With so many skips nothing is ever reserved, and so nothing explains that a task waits. */
+TN_TEST(without_reservations_no_task_waits_for_what_is_free)
+{
+    for (int round = 0; round < 40; round++) {
+        run_random(UINT32_MAX);
+        assert_int_equal(check_moments(UINT32_MAX), 0);
+    }
+}
+
+TN_TEST(a_task_waits_for_what_is_free_only_if_it_is_reserved)
+{
+    uint32_t explained = 0;
+    for (uint32_t round = 0; round < 300; round++) {
+        uint32_t skips = 1 + (uint32_t)tnt_random_below(8);
+        run_random(skips);
+        explained += check_moments(skips);
+    }
+    tnt_note("%u times a task waited for what was free and reserved", explained);
+    assert_true(explained > 0);
 }
 
 /*
