@@ -281,6 +281,7 @@ def trace():
 
     trace                                      # in a notebook: a picture of what was in use
     trace.occupancy()["CPU"]                   # or the numbers: [(microseconds, CPUs), ...]
+    trace.bytes()["held"]                      # of results that tasks are still to read: [(microseconds, bytes), ...]
     # end
     assert max(amount for _, amount in trace.occupancy()["CPU"]) >= 1
     os.unlink("run.json")

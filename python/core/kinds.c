@@ -18,6 +18,7 @@ void tnp_leave_forked(void)
 }
 
 _Thread_local const tnp_sched *tnp_sched_of_task;
+_Thread_local uint64_t tnp_bytes_of_task;
 static _Thread_local const tn_task_call *call_of_thread; /* NULL: it has seceded, or is none */
 
 void tnp_note_secession(uint64_t at_ns)
@@ -26,6 +27,14 @@ void tnp_note_secession(uint64_t at_ns)
         return;
     tnp_trace_secede(tnp_sched_of_task->trace, call_of_thread, at_ns);
     call_of_thread = NULL; /* it cannot give the CPU back again */
+}
+
+int tnp_say_bytes(uint64_t bytes)
+{
+    int status = tn_task_set_bytes(bytes);
+    if (status == 0)
+        tnp_bytes_of_task = bytes;
+    return status;
 }
 
 tn_sched *tnp_sched_of(tnp_sched *its)
@@ -53,6 +62,7 @@ static int run_call(const tn_task_call *call)
     const tn_task_call *outer_call = call_of_thread;
     tnp_sched_of_task = its->of;
     call_of_thread = call;
+    tnp_bytes_of_task = 0;
     int status = its->run(its);
     tnp_sched_of_task = outer;
     call_of_thread = outer_call;

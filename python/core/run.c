@@ -136,7 +136,7 @@ static void say_bytes(PyObject *value)
     if (PyErr_Occurred())
         PyErr_Clear();
     else
-        (void)tn_task_set_bytes(count);
+        (void)tnp_say_bytes(count);
 }
 
 /* Whether the error says that memory ran out. Then it is kept, and cleared. */
@@ -178,7 +178,7 @@ static int run_node(struct tnp_call *call)
     if (value != NULL) {
         node->value = value;
         Py_CLEAR(node->ran_out); /* the node stays in the list */
-        if (run->has_affinity)
+        if (run->says_bytes)
             say_bytes(value);
         if (node->readers == 0)
             Py_CLEAR(node->value);
@@ -270,7 +270,7 @@ static bool find_failed(struct tnp_run *run)
 /* Run the tasks until all have ended or one has failed. @return whether all are done */
 static bool run_tasks(tnp_sched *its, struct tnp_run *run)
 {
-    run->has_affinity = its->has_affinity;
+    run->says_bytes = its->has_affinity || its->trace != NULL;
     int status = add_tasks(its, run);
     if (status == 0 && tnp_sched_of_task == its)
         tnp_note_secession(tn_deadline_after(0).ns); /* as the wait below begins */

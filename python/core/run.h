@@ -30,7 +30,7 @@ struct tnp_run {
     uint32_t count, input_count;
     size_t room, input_room;
     struct node *ran_out; /* the nodes whose memory ran out, the newest first */
-    bool has_affinity;    /* the sizes of results matter */
+    bool says_bytes;      /* the sizes of results matter */
 };
 
 enum {

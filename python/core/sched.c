@@ -263,7 +263,7 @@ static PyObject *set_bytes(PyObject *module, PyObject *count)
     (void)module;
     if (PyErr_Occurred())
         return NULL;
-    int status = tn_task_set_bytes(bytes);
+    int status = tnp_say_bytes(bytes);
     if (status != 0)
         return tnp_raise(status);
     Py_RETURN_NONE;
@@ -310,7 +310,7 @@ static PyMethodDef methods[] = {
     {"events", (PyCFunction)tnp_sched_events, METH_NOARGS,
      "events($self, /)\n--\n\n"
      "What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, "
-     "cpu_until_ns, status) each."},
+     "cpu_until_ns, status, bytes) each."},
     {"edges", (PyCFunction)tnp_sched_edges, METH_NOARGS,
      "edges($self, /)\n--\n\n"
      "What was noted of inputs, with trace=True: (graph, input, task) each."},
@@ -338,7 +338,7 @@ static PyMethodDef functions[] = {
      "Give back the CPU of the task of this thread, before a long wait."},
     {"set_bytes", set_bytes, METH_O,
      "set_bytes($module, count, /)\n--\n\n"
-     "Say how large the result of the task of this thread is, for affinity."},
+     "Say how large the result of the task of this thread is, for affinity and traces."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -46,6 +46,10 @@ struct tnp_sched {
 extern _Thread_local const tnp_sched *tnp_sched_of_task;
 /** Note in the trace, if there is one, that the task of this thread gave back its CPU then. */
 void tnp_note_secession(uint64_t at_ns);
+/** How large the result of the task of this thread is, as it said last; 0: it did not. */
+extern _Thread_local uint64_t tnp_bytes_of_task;
+/** Say how large it is, for affinity and for the trace. @return a status */
+int tnp_say_bytes(uint64_t bytes);
 
 /**
  * The call of a task has returned in a child that the task has forked, with an error or not:

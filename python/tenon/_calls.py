@@ -160,7 +160,7 @@ class Calls:
             future._end(error)
             future = None  # the error has this frame, in its traceback
             return False
-        if self.scheduler.kinds_with_affinity:
+        if self.scheduler.kinds_with_affinity or self.scheduler.arrows is not None:
             future._bytes = self.bytes_of(result)
             _core.set_bytes(min(future._bytes, LARGEST))
         future.set_result(result)

@@ -559,10 +559,10 @@ class Scheduler:
             convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:
         """Run what the keys need, and return their values. `convert(key, value)` makes a node of what is no simple
         call; `find_kind(function)` gives the index of the kind of its calls."""
-    def events(self) -> list[Tuple[int, int, str, str, int, int, int, int]]:
-        """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, cpu_until_ns, status)
-        each. `cpu_until_ns` is when the task gave back its CPU: before
-        its end, if it seceded or ran a graph itself."""
+    def events(self) -> list[Tuple[int, int, str, str, int, int, int, int, int]]:
+        """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, cpu_until_ns, status,
+        bytes) each. `cpu_until_ns` is when the task gave back its CPU: before its end, if it seceded or ran a graph
+        itself. `bytes` are those of its result, if it said them."""
     def edges(self) -> list[Tuple[int, int, int]]:
         """What was noted of the inputs of tasks of run(), with trace=True: (graph, input, task) each."""
     def resources(self) -> dict[str, Tuple[float, float]]:
@@ -583,7 +583,7 @@ class Batch:
         the number of the call."""
 
 def set_bytes(count: int, /) -> None:
-    """Say how large the result of the task of this thread is, for affinity."""
+    """Say how large the result of the task of this thread is, for affinity and traces."""
 def resource_id(resource: str, /) -> Union[int, Tuple[int, ...]]:
     """The number of the slot of `resource` that the task of this thread has, or a tuple of several."""
 def secede() -> None:

@@ -14,15 +14,16 @@ __all__ = ["trace"]
 class Task:
     """A task that ran."""
 
-    __slots__ = ("amounts", "began", "cpu_until", "ended", "graph", "lanes", "name", "number", "slots", "status")
+    __slots__ = ("amounts", "began", "bytes", "cpu_until", "ended", "graph", "lanes", "name", "number", "read_until", "slots", "status")
 
     def __init__(self, event, scheduler):
-        self.graph, self.number, title, slots, began_ns, ended_ns, cpu_until_ns, self.status = event
+        self.graph, self.number, title, slots, began_ns, ended_ns, cpu_until_ns, self.status, self.bytes = event
         self.name = title.split(" [")[0]
         self.amounts = scheduler.amounts.get(title, {"CPU": 1})
         self.slots = dict(part.split("=") for part in slots.split())
         self.began, self.ended = began_ns / 1000, max(ended_ns, began_ns) / 1000  # microseconds
         self.cpu_until = max(cpu_until_ns / 1000, self.began)  # when it gave back its CPU
+        self.read_until = self.ended  # when the last task that reads its result has ended
         self.lanes = []
 
     def until(self, resource):
@@ -35,6 +36,8 @@ class trace:
 
     The file is JSON that https://ui.perfetto.dev and chrome://tracing open: a lane for each slot and for each CPU, an
     arrow from each input to the task that read it, or to the call that came after it, and a counter for each resource.
+    Two more counters are of the arrays among the results: the bytes that tasks have made since the begin, and those
+    that are held because a task is still to read them.
 
     It is used in a `with` statement, or closed by close(). In a notebook, it shows itself as a picture of how much of
     each resource was in use.
@@ -92,6 +95,7 @@ class trace:
         for one, other in arrows:
             if one in tasks and other in tasks:
                 self._edges.append((tasks[one], tasks[other]))
+                tasks[one].read_until = max(tasks[one].read_until, tasks[other].ended)
         try:
             totals = {name: total for name, (total, _) in scheduler.core.resources().items()}
         except _core.Closed:
@@ -152,6 +156,13 @@ class trace:
             for when, amount in points:
                 counter = {"ph": "C", "pid": resources.get(name, 0), "name": f"{name} in use"}
                 events.append({**counter, "ts": when, "args": {"in use": amount}})
+        for name, points in self.bytes().items():
+            for when, count in points:
+                counter = {"ph": "C", "pid": len(resources) + 1, "name": f"results: bytes {name}"}
+                events.append({**counter, "ts": when, "args": {"bytes": count}})
+        if events and events[-1]["name"].startswith("results"):
+            named = {"ph": "M", "pid": len(resources) + 1, "name": "process_name", "args": {"name": "memory"}}
+            events.append(named)
         return events
 
     # -- what was in use
@@ -164,6 +175,20 @@ class trace:
                 if amount:
                     changes.setdefault(name, []).extend([(task.began, amount), (task.until(name), -amount)])
         return {name: _sums(sorted(pairs)) for name, pairs in sorted(changes.items())}
+
+    def bytes(self):
+        """Of the arrays that tasks returned: {"held": [(microseconds, bytes)], "made": ...}, at each time of a change.
+
+        A result is held from the end of its task until the last task that reads it has ended; of a result that no task
+        reads nothing is held. "made" counts all, from the begin on.
+        """
+        held, made = [], []
+        for task in self._tasks or ():
+            if task.bytes:
+                made.append((task.ended, task.bytes))
+            if task.bytes and task.read_until > task.ended:
+                held += [(task.ended, task.bytes), (task.read_until, -task.bytes)]
+        return {"held": _sums(sorted(held)), "made": _sums(sorted(made))}
 
     def figure(self):
         """A figure of matplotlib: how much of each resource was in use over time. The trace must be closed."""

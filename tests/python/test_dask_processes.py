@@ -234,6 +234,14 @@ def test_trace_has_an_arrow_for_each_input(tmp_path):
     assert [kinds.count(kind) for kind in "Xsf"] == [4, 4, 4]
 
 
+def test_trace_counts_the_bytes_of_shared_results(tmp_path):
+    graph = {"made": (np.zeros, LARGE), "sum": (np.sum, "made")}
+    with tenon.trace(tmp_path / "trace.json") as made:
+        assert get(graph, "sum", optimize_graph=False) == 0
+    (_, first), (_, last) = made.bytes()["held"]
+    assert LARGE * 8 <= first < LARGE * 8 + 1000 and last == 0  # with what is pickled
+
+
 class Odd:
     """Something that is pickled, and cannot be unpickled."""
 

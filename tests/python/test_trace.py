@@ -145,6 +145,58 @@ def test_arrows_lead_to_calls_that_come_after_others(tmp_path, limit):
     assert sum("kernel" in other for _, other in arrows) == 2 and sum("kernel" in one for one, _ in arrows) == 1
 
 
+def make_bytes(count):
+    return memoryview(bytes(count))
+
+
+def read_bytes(path):
+    """The last of each counter of bytes, and the most that it was."""
+    events = json.loads(path.read_text(encoding="utf-8"))
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    last, most = {}, collections.Counter()
+    for event in events:
+        if event["ph"] == "C" and "bytes" in event["name"]:
+            assert processes[event["pid"]] == "memory"
+            last[event["name"]] = event["args"]["bytes"]
+            most[event["name"]] = max(most[event["name"]], event["args"]["bytes"])
+    return last, most
+
+
+@pytest.mark.parametrize("options", [{}, {"callbacks": [(None,) * 5]}], ids=["run", "callbacks"])
+def test_bytes_are_held_until_the_last_task_has_read_them(tmp_path, options):
+    graph = {
+        "a": (make_bytes, 3000),
+        "b": (make_bytes, 500),
+        "first": (work, "a"),
+        "last": (kernel, "a", "b", "first"),
+        "unread": (make_bytes, 20),
+    }
+    with tenon.trace(tmp_path / "trace.json") as made:
+        run(graph, ["last", "unread"], **options)
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    ended = {event["name"]: event["ts"] + event["dur"] for event in events if event["ph"] == "X"}
+    assert made.bytes()["held"][-1] == (pytest.approx(ended["kernel"]), 0)
+    assert (3500 in dict(made.bytes()["held"]).values()) and made.bytes()["made"][-1][1] == 3520
+    last, most = read_bytes(tmp_path / "trace.json")
+    assert last == {"results: bytes held": 0, "results: bytes made": 3520}
+    assert most == {"results: bytes held": 3500, "results: bytes made": 3520}
+
+
+def test_bytes_of_calls_that_come_after_others_are_counted(tmp_path):
+    with tenon.trace(tmp_path / "trace.json"):
+        with tenon.Executor({"CPU": 2, "GPU": (4, 5)}) as executor:
+            first = executor.submit(make_bytes, 1000)
+            executor.submit(work, after=first).result(60)
+    last, most = read_bytes(tmp_path / "trace.json")
+    assert last == {"results: bytes held": 0, "results: bytes made": 1000} and most["results: bytes held"] == 1000
+
+
+def test_no_bytes_are_counted_where_no_task_made_an_array(tmp_path):
+    with tenon.trace(tmp_path / "trace.json") as made:
+        run({"x": (work, 1), "y": (work, "x")}, "y")
+    assert made.bytes() == {"held": [], "made": []} and read_bytes(tmp_path / "trace.json")[0] == {}
+
+
 def number(span):
     return span["args"]["graph"], span["args"]["task"]
 
