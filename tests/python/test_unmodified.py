@@ -138,6 +138,9 @@ def test_private_names_are_those_of_the_original(runner):
 
 
 def test_modules_that_are_kept_have_the_originals(runner):
+    # An installed joblib comes before a folder of that name that is no package.
+    for name in ("loky", "joblib", "joblib/externals", "joblib/externals/loky"):
+        runner.write(f"{name}/__init__.py", "")
     for name in ("loky/inside.py", "joblib/externals/loky/inside.py", "lokyish.py", "kept/inside.py"):
         runner.write(name, "import multiprocessing.queues\nfrom multiprocessing.queues import Queue\n")
     runner.write(
