@@ -49,13 +49,12 @@ static int fail_behind(const struct tni_channel_handle *channel)
 
 static int wait_for_space(struct tni_channel_handle *channel, uint64_t deadline_ns)
 {
-    _Atomic uint32_t *word = &channel->slots.head->space;
-    const struct tni_awaited awaited = {.word = word,
+    const struct tni_awaited awaited = {.word = &channel->slots.head->space,
                                         .side = TNI_SIDE_NONE,
-                                        .spins = tni_spins(&channel->handle, word),
+                                        .spins = TNI_HAS_POLLED,
                                         .attempt = attempt_space,
                                         .context = channel};
-    int status = tni_object_wait(&channel->handle, &awaited, deadline_ns);
+    int status = tni_channel_wait(channel, &awaited, deadline_ns);
     return status == TN_ERR_TIMED_OUT ? fail_behind(channel) : status;
 }
 

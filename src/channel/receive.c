@@ -148,13 +148,12 @@ int tn_channel_receive(tn_channel *handle, tn_deadline deadline, tn_message *ret
     if (status != 0)
         return status;
     struct receiving r = {tni_channel_of(handle), ret_message};
-    _Atomic uint32_t *word = &handle->object->items;
-    const struct tni_awaited awaited = {.word = word,
+    const struct tni_awaited awaited = {.word = &handle->object->items,
                                         .side = TNI_SIDE_PRODUCER,
-                                        .spins = tni_spins(handle, word),
+                                        .spins = TNI_HAS_POLLED,
                                         .attempt = attempt,
                                         .context = &r};
-    return tni_object_wait(handle, &awaited, deadline.ns);
+    return tni_channel_wait(r.channel, &awaited, deadline.ns);
 }
 
 bool tni_channel_is_ready(const struct tni_channel_handle *channel)

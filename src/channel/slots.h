@@ -87,6 +87,9 @@ void tni_channel_leave(struct tn_domain *domain, const struct tni_slots *slots,
  * @return as tni_object_claim()
  */
 int tni_channel_claim(struct tni_channel_handle *channel, uint64_t deadline_ns);
+/** As tni_object_wait(), but poll longer before the first sleep. */
+int tni_channel_wait(struct tni_channel_handle *channel, const struct tni_awaited *awaited,
+                     uint64_t deadline_ns);
 /** Whether a receive has something to do: a message, a report, or a gap. */
 bool tni_channel_is_ready(const struct tni_channel_handle *channel);
 
