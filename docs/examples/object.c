@@ -6,6 +6,32 @@
 #include <assert.h>
 #include <string.h>
 
+static void wait_for_several(tn_domain *domain)
+{
+    tn_queue *orders;
+    tn_channel *news;
+    tn_message message;
+    must(tn_queue_open(domain, "orders", NULL, 0, &orders));
+    must(tn_channel_open(domain, "news", NULL, 0, &news));
+    must(tn_channel_subscribe(news, TN_FROM_NEWEST));
+    must(tn_channel_publish(news, &(tn_message){.bytes = "it rains", .size_bytes = 8}, TN_NOW));
+    /* show: tn_object_wait_any */
+    tn_object *both[] = {orders, news};
+    int ready = must(tn_object_wait_any(both, 2, TN_FOREVER));
+    int status = ready == 0 ? tn_queue_pop(orders, TN_NOW, &message)
+                            : tn_channel_receive(news, TN_NOW, &message);
+    if (status == 0)
+        tn_message_fini(&message);
+    /* end */
+    assert(ready == 1 && status == 0);
+    /* show: tn_object_watch */
+    must(tn_object_watch(orders, true)); /* tn_domain_poll_fd() is readable when one is ready */
+    must(tn_object_watch(news, true));
+    /* end */
+    tn_object_close(news);
+    tn_object_close(orders);
+}
+
 int main(void)
 {
     tn_domain *domain;
@@ -29,6 +55,7 @@ int main(void)
     assert(strcmp(name, "ready") == 0);
     event = tn_object_close(event); /* NULL */
     /* end */
+    wait_for_several(domain);
     tn_domain_close(domain);
     return 0;
 }

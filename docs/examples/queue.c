@@ -99,35 +99,12 @@ static void lease(tn_domain *domain)
     tn_object_close(jobs);
 }
 
-static void wait_for_several(tn_domain *domain)
-{
-    tn_queue *orders, *news;
-    tn_message message;
-    must(tn_queue_open(domain, "orders", NULL, 0, &orders));
-    must(tn_queue_open(domain, "news", NULL, 0, &news));
-    must(tn_queue_push(news, &(tn_message){.bytes = "it rains", .size_bytes = 8}, 0, TN_NOW));
-    /* show: tn_object_wait_any */
-    tn_queue *queues[] = {orders, news};
-    int ready = must(tn_object_wait_any(queues, 2, TN_FOREVER));
-    if (tn_queue_pop(queues[ready], TN_NOW, &message) == 0)
-        tn_message_fini(&message);
-    /* end */
-    assert(ready == 1);
-    /* show: tn_object_watch */
-    must(tn_object_watch(orders, true)); /* tn_domain_poll_fd() is readable when it is ready */
-    must(tn_object_watch(orders, false));
-    /* end */
-    tn_object_close(news);
-    tn_object_close(orders);
-}
-
 int main(void)
 {
     tn_domain *domain;
     must(tn_domain_open(NULL, NULL, 0, &domain));
     push_and_pop(domain);
     lease(domain);
-    wait_for_several(domain);
     tn_domain_close(domain);
     return 0;
 }
