@@ -47,6 +47,18 @@ int tnp_word(PyObject *number, uint64_t *ret)
     return *ret == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
 }
 
+int tnp_small_word(PyObject *number, const char *refusal, uint32_t *ret)
+{
+    uint64_t word;
+    if (tnp_word(number, &word) < 0)
+        return -1;
+    *ret = (uint32_t)word;
+    if (word <= UINT32_MAX)
+        return 0;
+    tnp_raise_text(TN_ERR_INVALID, "%s %R", refusal, number);
+    return -1;
+}
+
 int tnp_shape(PyObject *shape, int64_t ret_shape[TN_MAX_NDIM], int32_t *ret_ndim)
 {
     if (PyIndex_Check(shape)) {

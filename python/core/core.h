@@ -96,6 +96,8 @@ PyObject *tnp_tuple(const int64_t *numbers, int32_t count);
 int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype);
 /** Read an int that is not negative, or an object like one. -1: raised. */
 int tnp_word(PyObject *number, uint64_t *ret_word);
+/** The same of 32 bits. Invalid says "refusal number". */
+int tnp_small_word(PyObject *number, const char *refusal, uint32_t *ret_word);
 /**
  * Read a device from a text, as tn_device_find() does. -1: raised (TypeError, or as of
  * tn_device_find()).

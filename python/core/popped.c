@@ -179,6 +179,29 @@ PyObject *tnp_take_tensors(tn_message *message, PyObject *domain)
     return list;
 }
 
+PyObject *tnp_message_value(PyObject *object, tn_message *message)
+{
+    PyObject *tensors = NULL, *value = NULL;
+    if (message->tensor_count == 0 ||
+        (tensors = tnp_take_tensors(message, ((tnp_object *)object)->domain)) != NULL)
+        value = tnp_decode(message->bytes, (Py_ssize_t)message->size_bytes, tensors);
+    tn_message_fini(message);
+    Py_XDECREF(tensors);
+    return value;
+}
+
+PyObject *tnp_message_parts(PyObject *object, tn_message *message)
+{
+    PyObject *tensors = tnp_take_tensors(message, ((tnp_object *)object)->domain);
+    PyObject *bytes =
+        tensors == NULL ? NULL : tnp_bytes(NULL, message->bytes, message->size_bytes);
+    tn_message_fini(message);
+    if (bytes != NULL)
+        return Py_BuildValue("(NN)", bytes, tensors);
+    Py_XDECREF(tensors);
+    return NULL;
+}
+
 PyObject *tnp_queue_pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                 PyObject *names)
 {

@@ -24,6 +24,10 @@ PyObject *tnp_queue_get_or_keep(PyObject *queue, PyObject *const *args, Py_ssize
 /** Move the tensors of a message into a list. NULL: raised; tn_message_fini() frees the rest.
  */
 PyObject *tnp_take_tensors(tn_message *message, PyObject *domain);
+/** The object of a message, which is consumed. `object` gave it. NULL: raised. */
+PyObject *tnp_message_value(PyObject *object, tn_message *message);
+/** (bytes, tensors) of a message, which is consumed. `object` gave it. NULL: raised. */
+PyObject *tnp_message_parts(PyObject *object, tn_message *message);
 /** How many messages get_or_keep() has kept in this object. */
 Py_ssize_t tnp_queue_kept_count(PyObject *queue);
 

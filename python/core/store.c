@@ -36,18 +36,6 @@ static bool has_no_value(int status)
 
 /* ---- making, opening --------------------------------------------------------------------- */
 
-static int read_capacity(PyObject *number, uint32_t *ret)
-{
-    uint64_t word;
-    if (tnp_word(number, &word) < 0)
-        return -1;
-    *ret = (uint32_t)word;
-    if (word <= UINT32_MAX)
-        return 0;
-    tnp_raise_text(TN_ERR_INVALID, "a store cannot have the capacity %R", number);
-    return -1;
-}
-
 static PyObject *open_or_create(PyObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"domain", "name", "capacity", "budget_bytes", "evict", NULL};
@@ -58,7 +46,8 @@ static PyObject *open_or_create(PyObject *type, PyObject *args, PyObject *keywor
     int evict = 0, status;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z$OOp", names, &domain, &name,
                                      &capacity, &budget_bytes, &evict) ||
-        (capacity != NULL && read_capacity(capacity, &options.capacity) < 0) ||
+        (capacity != NULL &&
+         tnp_small_word(capacity, "a store cannot have the capacity", &options.capacity) < 0) ||
         (budget_bytes != NULL && tnp_word(budget_bytes, &options.budget_bytes) < 0))
         return NULL;
     options.flags = evict ? TN_STORE_EVICT : 0;
@@ -212,18 +201,6 @@ static PyObject *put_parts(PyObject *self, PyObject *args, PyObject *keywords)
 
 /* ---- get --------------------------------------------------------------------------------- */
 
-/* The object of a value, which is consumed. NULL: raised; the store still has the value. */
-static PyObject *decode(PyObject *self, tn_message *message)
-{
-    PyObject *tensors = NULL, *value = NULL;
-    if (message->tensor_count == 0 ||
-        (tensors = tnp_take_tensors(message, ((tnp_object *)self)->domain)) != NULL)
-        value = tnp_decode(message->bytes, (Py_ssize_t)message->size_bytes, tensors);
-    tn_message_fini(message);
-    Py_XDECREF(tensors);
-    return value;
-}
-
 /* @return 1: the value; 0: the key has none; -1: raised */
 static int look_up(PyObject *self, PyObject *key, tn_message *ret_value, uint64_t *ret_version)
 {
@@ -246,7 +223,7 @@ static PyObject *get(PyObject *self, PyObject *args)
         return NULL;
     int found = look_up(self, key, &message, NULL);
     if (found > 0)
-        return decode(self, &message);
+        return tnp_message_value(self, &message);
     if (found == 0 && missing == NULL)
         PyErr_SetObject(PyExc_KeyError, key);
     if (found < 0 || missing == NULL)
@@ -262,22 +239,8 @@ static PyObject *get_with_version(PyObject *self, PyObject *key)
     int found = look_up(self, key, &message, &version);
     if (found == 0)
         PyErr_SetObject(PyExc_KeyError, key);
-    PyObject *value = found > 0 ? decode(self, &message) : NULL;
+    PyObject *value = found > 0 ? tnp_message_value(self, &message) : NULL;
     return value == NULL ? NULL : Py_BuildValue("(NK)", value, (unsigned long long)version);
-}
-
-/* (bytes, tensors) of a value, which is consumed. NULL: raised; the store still has the value.
- */
-static PyObject *take_apart(PyObject *self, tn_message *message)
-{
-    PyObject *tensors = tnp_take_tensors(message, ((tnp_object *)self)->domain);
-    PyObject *bytes =
-        tensors == NULL ? NULL : tnp_bytes(NULL, message->bytes, message->size_bytes);
-    tn_message_fini(message);
-    if (bytes != NULL)
-        return Py_BuildValue("(NN)", bytes, tensors);
-    Py_XDECREF(tensors);
-    return NULL;
 }
 
 static PyObject *parts(PyObject *self, PyObject *key)
@@ -286,7 +249,7 @@ static PyObject *parts(PyObject *self, PyObject *key)
     int found = look_up(self, key, &message, NULL);
     if (found == 0)
         PyErr_SetObject(PyExc_KeyError, key);
-    return found <= 0 ? NULL : take_apart(self, &message);
+    return found <= 0 ? NULL : tnp_message_parts(self, &message);
 }
 
 static PyObject *contains(PyObject *self, PyObject *key)
@@ -321,7 +284,8 @@ struct form {
     PyObject *(*read)(PyObject *self, tn_message *message);
 };
 
-static const struct form as_object = {put_value, decode}, as_parts = {put_pair, take_apart};
+static const struct form as_object = {put_value, tnp_message_value},
+                         as_parts = {put_pair, tnp_message_parts};
 
 /* Call make() and put what it returns. All processes then use the memory of the store. */
 static PyObject *make_value(PyObject *self, PyObject *key, PyObject *make,

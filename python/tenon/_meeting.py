@@ -6,7 +6,7 @@ An object ends when the last process that has it open closes it or ends.
 """
 
 from types import TracebackType
-from typing import Any, AsyncIterator, Callable, List, Optional, Type, TypeVar, Union
+from typing import Any, AsyncIterator, Callable, List, Optional, Tuple, Type, TypeVar, Union
 
 from . import _bell, _core, _domain
 
@@ -19,6 +19,7 @@ _CAPACITY = 1024  # of a queue that is made here
 _INVALID = -1  # TN_ERR_INVALID
 _Where = Union[None, str, _core.Domain]
 _Core = TypeVar("_Core")
+_Self = TypeVar("_Self", bound="_Carried")
 
 
 def _place(domain: _Where) -> _core.Domain:
@@ -62,6 +63,44 @@ class _Named:
 
     def __repr__(self) -> str:
         return f"<tenon.{type(self).__name__} {self.name!r} in the domain {self.domain.name!r}>"
+
+
+def _invalid(text: str) -> _core.Invalid:
+    error = _core.Invalid(text)
+    error.status = _INVALID
+    return error
+
+
+class _Carried(_Named):
+    """What also exists without a name: it goes to other processes by pickle. A `with` block closes it."""
+
+    _kind: Any  # the class of `_core`
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        from .multiprocessing._objects import keep_for_child
+
+        keep_for_child(self._core)
+        return _open_carried, (type(self), self.domain.name, self._core.id, self.name)
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def _open_carried(kind: Type[_Self], domain: str, number: int, name: str) -> _Self:
+    """What a pickled object becomes."""
+    place = _domain.named(domain)
+    thing = kind.__new__(kind)
+    thing._core = kind._kind.open(place, number)
+    _Named.__init__(thing, name, place)
+    return thing
 
 
 class Message:
@@ -151,9 +190,7 @@ class Queue(_Named):
         super().__init__(name, place)
         if lease is False and self._core.policy == _LEASE:
             self._core.close()
-            error = _core.Invalid(f"the queue {name!r} exists and has leases, and the call says lease=False")
-            error.status = _INVALID
-            raise error
+            raise _invalid(f"the queue {name!r} exists and has leases, and the call says lease=False")
 
     def close(self) -> None:
         super().close()

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores: values that all processes of a domain get by a key, without a copy."""
 
-from types import TracebackType
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
-from . import _core, _domain
-from ._meeting import _Named, _place, _Where
-
-_INVALID = -1  # TN_ERR_INVALID
+from . import _core
+from ._meeting import _Carried, _invalid, _place, _Where
 
 
 class StoreEntry(NamedTuple):
@@ -39,15 +36,7 @@ class StoreInfo(NamedTuple):
     expirations: int  # Values that were removed at the end of their lifetime.
 
 
-def _open(kind: Type["Store"], domain: str, number: int, name: str) -> "Store":
-    """What a pickled store becomes."""
-    place = _domain.named(domain)
-    store = kind.__new__(kind)
-    store._begin(_core.Store.open(place, number), name, place)
-    return store
-
-
-class Store(_Named):
+class Store(_Carried):
     """A map from keys to values that all processes of a domain share.
 
     A value is any object that can be pickled. Arrays and tensors in it are in shared memory: a value that
@@ -81,6 +70,8 @@ class Store(_Named):
         The store exists and differs from an argument that is given. One that is None is not compared.
     """
 
+    _kind = _core.Store
+
     def __init__(
         self,
         name: Optional[str] = None,
@@ -91,25 +82,13 @@ class Store(_Named):
         evict: Optional[bool] = None,
     ) -> None:
         place = _place(domain)
-        core = _core.Store.open_or_create(
+        self._core: _core.Store = _core.Store.open_or_create(
             place, name, capacity=capacity or 0, budget_bytes=budget_bytes or 0, evict=bool(evict)
         )
-        if evict is False and StoreInfo(*core.info()).evict:
-            core.close()
-            error = _core.Invalid(f"the store {name!r} exists and evicts values, and the call says evict=False")
-            error.status = _INVALID
-            raise error
-        self._begin(core, name or "", place)
-
-    def _begin(self, core: _core.Store, name: str, place: _core.Domain) -> None:
-        self._core: _core.Store = core
-        super().__init__(name, place)
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        from .multiprocessing._objects import keep_for_child
-
-        keep_for_child(self._core)
-        return _open, (type(self), self.domain.name, self._core.id, self.name)
+        if evict is False and self.info().evict:
+            self._core.close()
+            raise _invalid(f"the store {name!r} exists and evicts values, and the call says evict=False")
+        super().__init__(name or "", place)
 
     def close(self) -> None:
         """Close the store in this process. If no other process has it open, the store and its values end.
@@ -117,17 +96,6 @@ class Store(_Named):
         Values that this process has got stay. Another process makes what this one was about to make.
         """
         self._core.close()
-
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     # ---- values
 
