@@ -28,6 +28,7 @@ GROUPS = {
     "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "from_cuda_array", "Tensor"],
     "Meeting by name": ["Queue", "Message", "Lock", "Event", "Semaphore"],
     "One copy for all processes": ["Store", "StoreEntry", "StoreInfo"],
+    "One message to every subscriber": ["Channel", "ChannelInfo"],
     "Weights once a host": ["load", "load_file", "publish", "unload", "Model"],
     "Who holds what": ["inspect", "Report"],
     "Scheduling": ["resources", "resource_id", "secede", "set_options", "Executor", "trace"],

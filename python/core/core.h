@@ -240,6 +240,7 @@ int tnp_torch_memory_init(PyObject *module);
 int tnp_queue_init(PyObject *module);
 int tnp_popped_init(PyObject *module);
 int tnp_store_init(PyObject *module);
+int tnp_channel_init(PyObject *module);
 int tnp_backlog_init(PyObject *module);
 int tnp_codec_init(PyObject *module);
 int tnp_sync_init(PyObject *module);

@@ -98,18 +98,19 @@ static int note_block(const tn_block_entry *b, void *context)
 {
     int32_t known = b->ndim < 0 ? 0 : b->ndim < 8 ? b->ndim : 8;
     return append(
-        context,
-        Py_BuildValue(
-            "{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsNsNsN}", "block", b->block, "bytes",
-            (unsigned long long)b->bytes, "block_bytes", (unsigned long long)b->block_bytes,
-            "strategy", b->strategy, "object_bytes", (unsigned long long)b->object_bytes,
-            "path", b->path, "is_write_once", PyBool_FromLong(b->is_write_once), "age_ns",
-            (unsigned long long)b->age_ns, "creator_seat", b->creator_seat, "creator_pid",
-            b->creator_pid, "kind", b->kind, "dtype", dtype_text(b->dtype), "ndim", b->ndim,
-            "shape", tnp_tuple(b->shape, known), "attributes", text_of(b->attributes),
-            "references", b->references, "in_messages", b->in_messages, "in_tickets",
-            b->in_tickets, "store", text_or_none(b->store), "key", text_or_none(b->key),
-            "holders", holders_list(b->holders, b->holder_count)));
+        context, Py_BuildValue("{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsNsNsNsN}", "block",
+                               b->block, "bytes", (unsigned long long)b->bytes, "block_bytes",
+                               (unsigned long long)b->block_bytes, "strategy", b->strategy,
+                               "object_bytes", (unsigned long long)b->object_bytes, "path",
+                               b->path, "is_write_once", PyBool_FromLong(b->is_write_once),
+                               "age_ns", (unsigned long long)b->age_ns, "creator_seat",
+                               b->creator_seat, "creator_pid", b->creator_pid, "kind", b->kind,
+                               "dtype", dtype_text(b->dtype), "ndim", b->ndim, "shape",
+                               tnp_tuple(b->shape, known), "attributes", text_of(b->attributes),
+                               "references", b->references, "in_messages", b->in_messages,
+                               "in_tickets", b->in_tickets, "store", text_or_none(b->store),
+                               "key", text_or_none(b->key), "channel", text_or_none(b->channel),
+                               "holders", holders_list(b->holders, b->holder_count)));
 }
 
 static int note_object(const tn_object_entry *o, void *context)
@@ -117,16 +118,20 @@ static int note_object(const tn_object_entry *o, void *context)
     return append(
         context,
         Py_BuildValue(
-            "{sKsssNsIsIsIsIsIsIsisNsKsIsIsNsNsKsKsKsKsK}", "id", (unsigned long long)o->id,
-            "kind", o->kind, "name", text_of(o->name), "count", o->count, "capacity",
-            o->capacity, "leased", o->leased, "openers", o->openers, "producers", o->producers,
-            "consumers", o->consumers, "owner_pid", o->owner_pid, "owners",
-            holders_list(o->owners, o->owner_count), "pushed", (unsigned long long)o->pushed,
-            "redelivered", o->redelivered, "redeliveries", o->redeliveries, "ended",
-            PyBool_FromLong(o->ended), "broken", PyBool_FromLong(o->broken), "bytes",
-            (unsigned long long)o->bytes, "budget_bytes", (unsigned long long)o->budget_bytes,
-            "hits", (unsigned long long)o->hits, "misses", (unsigned long long)o->misses,
-            "evictions", (unsigned long long)o->evictions));
+            "{sKsssNsIsIsIsIsIsIsisNsKsIsIsNsNsKsKsKsKsKszsIsisKsKsK}", "id",
+            (unsigned long long)o->id, "kind", o->kind, "name", text_of(o->name), "count",
+            o->count, "capacity", o->capacity, "leased", o->leased, "openers", o->openers,
+            "producers", o->producers, "consumers", o->consumers, "owner_pid", o->owner_pid,
+            "owners", holders_list(o->owners, o->owner_count), "pushed",
+            (unsigned long long)o->pushed, "redelivered", o->redelivered, "redeliveries",
+            o->redeliveries, "ended", PyBool_FromLong(o->ended), "broken",
+            PyBool_FromLong(o->broken), "bytes", (unsigned long long)o->bytes, "budget_bytes",
+            (unsigned long long)o->budget_bytes, "hits", (unsigned long long)o->hits, "misses",
+            (unsigned long long)o->misses, "evictions", (unsigned long long)o->evictions,
+            "policy", o->policy, "subscribers", o->subscribers, "slowest_pid", o->slowest_pid,
+            "most_behind", (unsigned long long)o->most_behind, "dropped",
+            (unsigned long long)o->dropped, "disconnected",
+            (unsigned long long)o->disconnected));
 }
 
 static int note_ticket(const tn_ticket_entry *t, void *context)

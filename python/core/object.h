@@ -20,8 +20,9 @@ typedef struct {
     tnp_waiters waiters;
     PyObject *kept;      /* of a queue: a list of popped messages (popped.c), or NULL */
     unsigned kept_forks; /* tnp_forks when `kept` was made */
-    bool is_closed;      /* close() was called while a thread waits; the last waiter closes the
-                            handle */
+    tnp_waiters receivers, subscribers; /* of a channel: threads in such a call (channel.c) */
+    bool is_closed; /* close() was called while a thread waits; the last waiter closes the
+                       handle */
 } tnp_object;
 
 /**

@@ -51,6 +51,7 @@ from ._core import version as _version  # noqa: E402
 
 TYPE_CHECKING = False  # as typing has it, which takes long to import
 if TYPE_CHECKING:
+    from ._channel import Channel, ChannelInfo
     from ._devices import Device, devices
     from ._executor import Executor
     from ._inspect import Report as Report, inspect as inspect
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 else:
     # These names are imported on first use, since many programs never use them.
     _modules = {
+        "_channel": ["Channel", "ChannelInfo"],
         "_devices": ["Device", "devices"],
         "_executor": ["Executor"],
         "_inspect": ["Report", "inspect"],
@@ -94,6 +96,8 @@ else:
 
 __version__ = _version()
 __all__ = [
+    "Channel",
+    "ChannelInfo",
     "ChildFailed",
     "Closed",
     "Corrupt",

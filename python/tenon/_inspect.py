@@ -32,10 +32,13 @@ def _holders(block: Dict[str, Any]) -> str:
     if block["key"] is not None:
         names.insert(0, f"store {block['store'] or '?'}: {block['key']}")
         messages -= 1  # the one that the store has
+    if block["channel"] is not None:
+        names.insert(0, f"channel {block['channel'] or '?'}")
+        messages -= 1  # the one that the channel has
     for word, count in (("message", messages), ("ticket", block["in_tickets"])):
         if count > 0:
             names.append(f"{count} {word}{'s' if count > 1 else ''}")
-    return ", ".join(names) or (f"its {block['kind']}" if block["kind"] in ("queue", "store") else "nobody")
+    return ", ".join(names) or (f"its {block['kind']}" if block["kind"] in ("queue", "store", "channel") else "nobody")
 
 
 class Report:
