@@ -20,7 +20,7 @@ ABOUT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 CONTENTS = {
     "Tutorial": ["tutorial", "tutorial-python", "tutorial-c", "tutorial-cpp", "tutorial-terminal", "tutorial-exercises"],
     "Begin": ["install", "overview", "glossary"],
-    "Guides": ["guide/queues", "guide/store", "guide/children", "guide/pools", "guide/scheduling", "guide/names", "guide/operations", "guide/bindings",
+    "Guides": ["guide/queues", "guide/store", "guide/channel", "guide/children", "guide/pools", "guide/scheduling", "guide/names", "guide/operations", "guide/bindings",
                "guide/README", "guide/arena", "guide/file_descriptor", "guide/file_system", "guide/costs", "guide/lifetimes",
                "guide/python-names", "guide/python-multiprocessing", "guide/python-torch", "guide/python-dataloader"],
     "Reference": ["reference/c/index", "reference/cpp", "reference/python/index", "errors", "tool", "limits"],

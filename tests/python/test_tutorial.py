@@ -188,7 +188,7 @@ def test_the_board_is_mended_after_a_death_with_the_lock(desk, languages):
 NEEDS = {"guide_torch": "torch", "guide_weights": "torch", "guide_scheduling": "dask.array"}
 
 
-@pytest.mark.parametrize("name", ["guide_python", "guide_torch", "guide_scheduling", "guide_store", "guide_weights"])
+@pytest.mark.parametrize("name", ["guide_python", "guide_torch", "guide_scheduling", "guide_channel", "guide_store", "guide_weights"])
 def test_the_python_program_of_the_guides_runs(desk, name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
