@@ -5,13 +5,14 @@ import asyncio
 import threading
 import time
 from types import TracebackType
-from typing import Callable, Dict, Optional, Type, TypeVar
+from typing import Callable, Dict, Optional, Tuple, Type, TypeVar
 
 from . import _bell, _core, _cpython
 
 _LOOK_AGAIN_S = 1.0  # a domain that this process leaves makes no descriptor readable
 _Value = TypeVar("_Value")
-_waiting: Dict[int, int] = {}  # id of a queue: how many coroutines wait for it
+# How many coroutines wait for a queue. A process watches it once, however many objects it has for it.
+_waiting: Dict[Tuple[_core.Domain, int], int] = {}
 _lock = threading.Lock()
 _cpython.renew_in_child(_lock)
 
@@ -21,6 +22,7 @@ class _Wait:
 
     def __init__(self, queue: _core.Queue) -> None:
         self._queue = queue
+        self._key = queue.domain, queue.id
         self._bell = _bell.of(queue.domain)
         self._loop = asyncio.get_running_loop()
         self._is_told = asyncio.Event()
@@ -28,7 +30,7 @@ class _Wait:
     def __enter__(self) -> "_Wait":
         self._bell.enter(self._loop, self._tell)
         with _lock:
-            _waiting[id(self._queue)] = _waiting.get(id(self._queue), 0) + 1
+            _waiting[self._key] = _waiting.get(self._key, 0) + 1
         try:
             self._queue.watch(True)
         except BaseException:
@@ -44,10 +46,10 @@ class _Wait:
     ) -> None:
         self._bell.leave(self._loop, self._tell)
         with _lock:
-            _waiting[id(self._queue)] -= 1
-            if _waiting[id(self._queue)] > 0:
+            _waiting[self._key] -= 1
+            if _waiting[self._key] > 0:
                 return
-            del _waiting[id(self._queue)]
+            del _waiting[self._key]
             try:
                 self._queue.watch(False)
             except (_core.Error, ValueError):

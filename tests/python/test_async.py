@@ -12,6 +12,7 @@ import pytest
 
 import tenon
 import tenon.multiprocessing as mp
+from tenon import _async
 
 WAIT_S = 60
 
@@ -170,6 +171,23 @@ def test_one_coroutine_waits_for_each_of_many_queues(domain):
     run(main())
     for queue in queues.values():
         queue.close()
+
+
+def test_an_object_that_stops_to_wait_leaves_the_others_told(domain, queue, monkeypatch):
+    monkeypatch.setattr(_async, "_LOOK_AGAIN_S", 10 * WAIT_S)
+    other = tenon.Queue("async", domain=domain)
+
+    async def main():
+        first, second = (asyncio.create_task(it.get_async()) for it in (queue, other))
+        await until_it_waits(first)
+        await until_it_waits(second)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        queue.put(7)
+        assert await second == 7
+
+    run(main())
+    other.close()
 
 
 def test_async_for_ends_with_the_queue(domain, queue):
