@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of docs/guide/channel.md."""
 
+import asyncio
 import os
 
 import numpy as np
@@ -76,7 +77,41 @@ def fall_behind():
     frames.close()
 
 
+def follow():
+    seen = []
+    settings = tenon.Channel("settings", domain="lab")
+    jobs = tenon.Queue("jobs", domain="lab")
+    # show: async
+    async def serve():
+        while True:
+            job = await jobs.get_async()        # the event loop does other work meanwhile
+            if job is None:
+                return
+            seen.append(job)
+
+    async def configure():
+        async for setting in settings:          # until settings.end()
+            seen.append(setting)
+    # end
+
+    async def main():
+        both = asyncio.gather(serve(), configure())
+        while settings.info().subscribers == 0:
+            await asyncio.sleep(0)
+        jobs.put("job")
+        settings.publish({"rate": 0.3})
+        jobs.put(None)
+        settings.end()
+        await both
+
+    asyncio.run(main())
+    assert "job" in seen and {"rate": 0.3} in seen
+    jobs.close()
+    settings.close()
+
+
 if __name__ == "__main__":
     publish()
     catch_up()
     fall_behind()
+    follow()

@@ -177,6 +177,18 @@ static PyObject *receive_parts(PyObject *self, PyObject *const *args, Py_ssize_t
                : tnp_message_parts(self, &message);
 }
 
+static PyObject *watch(PyObject *self, PyObject *argument)
+{
+    int wanted = PyObject_IsTrue(argument);
+    tn_channel *channel = wanted < 0 ? NULL : tnp_object_handle(self);
+    if (channel == NULL)
+        return NULL;
+    int status = tn_object_watch(channel, wanted != 0);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
 /* ---- the end, figures -------------------------------------------------------------------- */
 
 static PyObject *end(PyObject *self, PyObject *unused)
@@ -247,6 +259,9 @@ static PyMethodDef channel_methods[] = {
     {"receive_parts", WITH_KEYWORDS(receive_parts), METH_FASTCALL | METH_KEYWORDS,
      "receive_parts($self, /, timeout=None)\n--\n\n"
      "(bytes, tensors) of the next message."},
+    {"watch", watch, METH_O,
+     "watch($self, watch, /)\n--\n\n"
+     "Let the domain's poll_fd() tell of it, or no longer."},
     {"end", end, METH_NOARGS,
      "end($self, /)\n--\n\n"
      "End the channel for everybody."},

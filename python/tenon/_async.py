@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coroutines that wait for queues, without a thread."""
+"""Coroutines that wait for queues and channels, without a thread."""
 
 import asyncio
 import threading
 import time
 from types import TracebackType
-from typing import Callable, Dict, Optional, Tuple, Type, TypeVar
+from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, Union
 
 from . import _bell, _core, _cpython
 
 _LOOK_AGAIN_S = 1.0  # a domain that this process leaves makes no descriptor readable
 _Value = TypeVar("_Value")
-# How many coroutines wait for a queue. A process watches it once, however many objects it has for it.
+_Source = Union[_core.Queue, _core.Channel]
+# How many coroutines wait for a queue or channel. A process watches it once, however many objects it has for it.
 _waiting: Dict[Tuple[_core.Domain, int], int] = {}
 _lock = threading.Lock()
 _cpython.renew_in_child(_lock)
 
 
 class _Wait:
-    """A coroutine waits for a queue. As long as one does, those who push ring the bell of this process."""
+    """A coroutine waits for a message. As long as one does, those who send ring the bell of this process."""
 
-    def __init__(self, queue: _core.Queue) -> None:
-        self._queue = queue
-        self._key = queue.domain, queue.id
-        self._bell = _bell.of(queue.domain)
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        self._key = source.domain, source.id
+        self._bell = _bell.of(source.domain)
         self._loop = asyncio.get_running_loop()
         self._is_told = asyncio.Event()
 
@@ -32,7 +33,7 @@ class _Wait:
         with _lock:
             _waiting[self._key] = _waiting.get(self._key, 0) + 1
         try:
-            self._queue.watch(True)
+            self._source.watch(True)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -51,7 +52,7 @@ class _Wait:
                 return
             del _waiting[self._key]
             try:
-                self._queue.watch(False)
+                self._source.watch(False)
             except (_core.Error, ValueError):
                 pass  # closed
 
@@ -74,7 +75,7 @@ class _Wait:
             timer.cancel()
 
 
-async def take(queue: _core.Queue, pop: Callable[[float], _Value], timeout: Optional[float]) -> _Value:
+async def take(source: _Source, pop: Callable[[float], _Value], timeout: Optional[float]) -> _Value:
     """Call pop(0) until it gives something; the loop does other work between the calls.
 
     Raises TimedOut, and what pop() raises.
@@ -85,7 +86,7 @@ async def take(queue: _core.Queue, pop: Callable[[float], _Value], timeout: Opti
         if timeout is not None and timeout <= 0:
             raise
     until = None if timeout is None else time.monotonic() + timeout
-    with _Wait(queue) as news:
+    with _Wait(source) as news:
         while True:
             news.begin()
             try:

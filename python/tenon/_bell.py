@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The descriptor by which a process learns of messages, shared by its threads and event loops.
 
-A domain has one descriptor for all queues that this process watches. Who finds it readable calls
+A domain has one descriptor for all queues and channels that this process watches. Who finds it readable calls
 Bell.ring(), which makes it unreadable and tells everybody who waits, each of whom then tries its queue.
 """
 

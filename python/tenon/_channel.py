@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Channels: each message goes to all subscribers, without a copy."""
 
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, AsyncIterator, Iterator, List, NamedTuple, Optional, Tuple, TypeVar
 
 from . import _bell, _core
 from ._meeting import _Carried, _invalid, _place, _Where
@@ -200,6 +200,30 @@ class Channel(_Carried):
         while True:
             try:
                 value = self._core.receive()
+            except _core.Closed:
+                if self.domain.closed:
+                    raise
+                return
+            yield value
+
+    async def receive_async(self, timeout: Optional[float] = None) -> Any:
+        """The same as receive() for a coroutine: the event loop does other work meanwhile, and no thread is needed.
+
+        If the coroutine is cancelled, no message is lost.
+        """
+        from . import _async  # imports asyncio, which takes long
+
+        return await _async.take(self._core, self._core.receive, timeout)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The same as the loop of __iter__() for a coroutine."""
+        self._subscribe_once()
+        return self._each_async()
+
+    async def _each_async(self) -> AsyncIterator[Any]:
+        while True:
+            try:
+                value = await self.receive_async()
             except _core.Closed:
                 if self.domain.closed:
                     raise

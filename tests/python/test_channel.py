@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tenon.Channel: each message to every subscriber, policies, late subscribers, other processes, and deaths."""
 
+import asyncio
 import itertools
 import os
 import pickle
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import tenon
 import tenon.multiprocessing as mp
-from tenon import _core
+from tenon import _async, _core
 
 WAIT_S = 60
 
@@ -575,3 +576,220 @@ def test_a_forked_child_has_no_subscription_of_its_parent(fork):
         assert results.get() == [1, 2]
         child.join(WAIT_S)
         assert list(channel) == [1, 2]
+
+
+# ---- coroutines
+
+
+@pytest.fixture
+def never_looks_again(monkeypatch):
+    """A coroutine that no message wakes up waits for ever, so that a lost wake-up is found."""
+    monkeypatch.setattr(_async, "_LOOK_AGAIN_S", 10 * WAIT_S)
+
+
+woken = pytest.mark.usefixtures("never_looks_again")
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, WAIT_S))
+
+
+async def until_it_waits(*tasks):
+    """Let tasks that were just started run until they have to wait."""
+    for _ in range(3):
+        over = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(over.set_result, None)
+        await over
+    assert not any(task.done() for task in tasks)
+
+
+async def start_waiting(*coroutines):
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    await until_it_waits(*tasks)
+    return tasks
+
+
+def publish_when_told(pipe, channel, *values):
+    os.read(pipe, 1)
+    for value in values:
+        channel.publish(value, WAIT_S)
+    channel.end()
+
+
+@woken
+def test_async_for_receives_what_a_process_publishes(fork):
+    reading, writing = os.pipe()
+    with tenon.Channel() as channel:
+        child = fork.Process(target=publish_when_told, args=(reading, channel, 1, np.arange(3), "last"))
+        child.start()
+
+        async def collect():
+            return [value async for value in channel]
+
+        async def main():
+            [task] = await start_waiting(collect())
+            threads = threading.active_count()
+            os.write(writing, b"1")
+            values = await task
+            assert threading.active_count() == threads
+            return values
+
+        one, array, last = run(main())
+        assert (one, array.tolist(), last) == (1, [0, 1, 2], "last")
+        child.join(WAIT_S)
+    os.close(reading)
+    os.close(writing)
+
+
+@woken
+def test_a_coroutine_takes_at_once_what_is_there(channel):
+    async def main():
+        with pytest.raises(tenon.Invalid, match="has not subscribed"):
+            await channel.receive_async()
+        channel.subscribe()
+        channel.publish(1)
+        assert await channel.receive_async(0) == 1
+        for timeout in (0, -1, 0.01):
+            with pytest.raises(tenon.TimedOut):
+                await channel.receive_async(timeout)
+
+    run(main())
+
+
+@woken
+def test_coroutines_wait_for_a_queue_and_two_channels_together():
+    with tenon.Channel().subscribe() as one, tenon.Channel().subscribe() as two:
+        queue = tenon.Queue("both")
+
+        async def main():
+            for number in range(50):
+                for source in (two, queue, one):
+                    waiting = {
+                        one: asyncio.ensure_future(one.receive_async()),
+                        two: asyncio.ensure_future(two.receive_async()),
+                        queue: asyncio.ensure_future(queue.get_async()),
+                    }
+                    await until_it_waits(*waiting.values())
+                    (queue.put if source is queue else source.publish)(number)
+                    done, rest = await asyncio.wait(waiting.values(), return_when=asyncio.FIRST_COMPLETED)
+                    assert done == {waiting[source]} and await waiting[source] == number
+                    for task in rest:
+                        task.cancel()
+                    await asyncio.gather(*rest, return_exceptions=True)
+
+        run(main())
+        queue.close()
+
+
+@woken
+def test_an_object_that_stops_to_wait_leaves_the_others_told(channel):
+    async def main():
+        with another(channel).subscribe() as other:
+            first, second = await start_waiting(channel.subscribe().receive_async(), other.receive_async())
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            channel.publish(7)
+            assert await second == 7
+
+    run(main())
+
+
+@woken
+def test_a_coroutine_that_is_cancelled_loses_no_message(channel):
+    channel.subscribe()
+
+    async def main():
+        for number in range(50):
+            [task] = await start_waiting(channel.receive_async())
+            channel.publish(number)
+            task.cancel()
+            try:
+                value = await task
+            except asyncio.CancelledError:
+                value = await channel.receive_async(WAIT_S)
+            assert value == number
+
+    run(main())
+
+
+@woken
+def test_each_of_many_coroutines_with_an_object_gets_each_message():
+    with tenon.Channel(capacity=8) as channel:
+        objects = [another(channel).subscribe() for _ in range(20)]
+
+        async def collect(it):
+            return [value async for value in it]
+
+        async def publish():
+            for number in range(100):
+                while True:
+                    try:
+                        channel.publish(number, 0)
+                        break
+                    except tenon.TimedOut:
+                        await asyncio.sleep(0)
+            channel.end()
+
+        async def main():
+            tasks = await start_waiting(*(collect(it) for it in objects))
+            await publish()
+            return await asyncio.gather(*tasks)
+
+        assert run(main()) == [list(range(100))] * 20
+        for it in objects:
+            it.close()
+
+
+@woken
+def test_the_end_and_a_close_end_the_wait_of_a_coroutine(channel):
+    async def main():
+        with another(channel).subscribe() as other:
+            channel.subscribe()
+            ended, closed = await start_waiting(channel.receive_async(), other.receive_async())
+            other.close()
+            with pytest.raises(ValueError, match="closed the channel"):
+                await closed
+            channel.end()
+            with pytest.raises(tenon.Closed):
+                await ended
+
+    run(main())
+
+
+@woken
+def test_a_coroutine_learns_of_the_death_of_the_last_publisher(fork):
+    reading, writing = os.pipe()
+
+    def publish_and_die_when_told(channel):
+        channel.publish("last")
+        os.read(reading, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with tenon.Channel().subscribe() as channel:
+        child = fork.Process(target=publish_and_die_when_told, args=(channel,))
+        child.start()
+
+        async def main():
+            assert await channel.receive_async() == "last"
+            [task] = await start_waiting(channel.receive_async())
+            os.write(writing, b"1")
+            with pytest.raises(tenon.PeerDied):
+                await task
+
+        run(main())
+        child.join(WAIT_S)
+    os.close(reading)
+    os.close(writing)
+
+
+@woken
+def test_a_coroutine_learns_that_it_was_disconnected():
+    with tenon.Channel(capacity=2, policy="disconnect").subscribe() as channel:
+
+        async def main():
+            [task] = await start_waiting(channel.receive_async())
+            publish_from(channel, 1, 3)
+            with pytest.raises(tenon.Stale):
+                await task
+
+        run(main())
