@@ -18,7 +18,6 @@ void tnp_leave_forked(void)
 }
 
 _Thread_local const tnp_sched *tnp_sched_of_task;
-_Thread_local uint64_t tnp_bytes_of_task;
 static _Thread_local const tn_task_call *call_of_thread; /* NULL: it has seceded, or is none */
 
 void tnp_note_secession(uint64_t at_ns)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Thread_local uint64_t tnp_bytes_of_task;
+
 struct event {
     char *kind, *slots; /* owned */
     uint64_t graph, task, began_ns, ended_ns, cpu_until_ns;
