@@ -95,16 +95,19 @@ static uint64_t find_oldest(const struct tni_slots *slots, uint64_t cursor, uint
     return last >= slots->capacity ? last + 1 - slots->capacity : 1;
 }
 
-/* Pass over messages that have been replaced. @return false: there are none */
-static bool skip_lost(const struct tni_slots *slots, struct tni_subscriber *subscriber,
-                      uint64_t cursor, uint64_t word)
+/* Pass over messages that have been replaced, and let `released` follow. @return false: there
+ * are none */
+static bool skip_lost(const struct tni_channel_handle *channel,
+                      struct tni_subscriber *subscriber, uint64_t cursor, uint64_t word)
 {
+    const struct tni_slots *slots = &channel->slots;
     uint64_t oldest = find_oldest(slots, cursor, word), lost = oldest - cursor;
     if (oldest <= cursor)
         return false;
     if (atomic_compare_exchange_strong(&subscriber->cursor, &cursor, oldest)) {
         atomic_fetch_add(&subscriber->dropped, lost);
         atomic_fetch_add(&slots->head->dropped, lost);
+        tni_slots_release(channel->handle.domain, slots);
     }
     return true;
 }
@@ -130,7 +133,7 @@ static int attempt(void *context)
             int status = take(r, subscriber, number, &still);
             if (status != AGAIN)
                 return status;
-        } else if (!skip_lost(slots, subscriber, number, still.seen)) {
+        } else if (!skip_lost(r->channel, subscriber, number, still.seen)) {
             return is_ended
                        ? tni_fail(TN_ERR_CLOSED, "the channel " TNI_TITLE_FORMAT " was ended",
                                   TNI_TITLE(object->name))

@@ -173,6 +173,21 @@ TN_TEST(a_death_at_channel_received_stops_nobody) { kill_everywhere("channel_rec
 TN_TEST(a_death_at_channel_left_stops_nobody) { kill_everywhere("channel_left"); }
 TN_TEST(a_death_at_channel_ended_stops_nobody) { kill_everywhere("channel_ended"); }
 
+/*
+ * `last` does not tell of the message yet, as for a moment with every publisher. Who receives
+ * so early releases all the same: nobody else would.
+ */
+TN_TEST(who_receives_a_message_before_last_follows_releases_it)
+{
+    begin(TN_OPTIONS(tn_channel_options, .capacity = CAPACITY));
+    reader = subscribe(TN_FROM_NEWEST);
+    TN_CHECK(die(&acts[0], "channel_placed", 1));
+    TN_CHECK(has_new(reader));
+    TN_CHECK(info_of(channel).kept == 0);
+    tn_object_close(reader);
+    finish();
+}
+
 /* ---- a death that a wait sees ------------------------------------------------------------ */
 
 static void wait_and_receive(void)

@@ -316,6 +316,21 @@ TN_TEST(a_slow_subscriber_loses_its_oldest_messages)
     finish();
 }
 
+/* What it receives next is released as before. */
+TN_TEST(who_has_lost_messages_still_releases_the_others)
+{
+    begin(&dropping);
+    tn_channel *it = subscribe(TN_FROM_NEWEST);
+    publish_from(1, CAPACITY + 2);
+    expect_from(it, 3, CAPACITY);
+    assert_int_equal(info_of(it).kept, 0);
+    publish(7);
+    expect(it, 7);
+    assert_int_equal(info_of(it).kept, 0);
+    tn_object_close(it);
+    finish();
+}
+
 TN_TEST(a_slow_subscriber_is_disconnected)
 {
     begin(&disconnecting);
