@@ -31,6 +31,8 @@ struct crash_world {
     tn_message leased[16]; /* messages that prepare() leased to the survivor, which acknowledges
                               them */
     uint32_t leased_count;
+    /* That prepare() opened, too: a channel, and two handles that are subscribers of it. */
+    tn_channel *channel, *reader, *behind;
     uint8_t handle[TN_HANDLE_MAX_BYTES];
     size_t handle_bytes;
     uint64_t base_blocks; /* live before prepare() */
@@ -63,7 +65,8 @@ struct crash_op {
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
     crash_object_ops[], crash_sync_ops[], crash_member_ops[], crash_backing_ops[],
-    crash_spawn_ops[], crash_store_ops[], crash_wake_ops[], crash_device_ops[];
+    crash_spawn_ops[], crash_store_ops[], crash_channel_ops[], crash_wake_ops[],
+    crash_device_ops[];
 /* All operations. The last entry is NULL. */
 const struct crash_op *crash_nth(unsigned n);
 

@@ -3,9 +3,9 @@
 #include "process/crash.h"
 
 static const struct crash_op *const tables[] = {
-    crash_memory_ops, crash_push_ops,  crash_pop_ops,    crash_object_ops,
-    crash_wake_ops,   crash_sync_ops,  crash_member_ops, crash_backing_ops,
-    crash_spawn_ops,  crash_store_ops, crash_device_ops};
+    crash_memory_ops, crash_push_ops,  crash_pop_ops,     crash_object_ops,
+    crash_wake_ops,   crash_sync_ops,  crash_member_ops,  crash_backing_ops,
+    crash_spawn_ops,  crash_store_ops, crash_channel_ops, crash_device_ops};
 
 const struct crash_op *crash_nth(unsigned n)
 {

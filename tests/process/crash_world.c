@@ -331,6 +331,9 @@ static void give_back(struct crash_world *w)
     TN_CHECK_OK(tni_ticket_for_each(&w->domain->segment, crash_revoke, w->domain));
     w->extra = tn_object_close(w->extra);
     w->store = tn_object_close(w->store);
+    w->reader = tn_object_close(w->reader);
+    w->behind = tn_object_close(w->behind);
+    w->channel = tn_object_close(w->channel);
 }
 
 /* The audit finds nothing, no tensor is lost, and no memory is kept without a reason. */

@@ -33,7 +33,12 @@ static void export_held(struct crash_world *w, tn_tensor *tensor, uint32_t uses)
         tn_handle_export(tensor, &options, w->handle, sizeof w->handle, &w->handle_bytes));
 }
 
-static void prepare(struct crash_world *w)
+/* Of the pair of this process. */
+static struct {
+    bool a_dead, a_store, a_channel;
+} needs;
+
+static void prepare_common(struct crash_world *w)
 {
     TN_CHECK_OK(tn_queue_attach(w->queue, TN_PRODUCER | TN_CONSUMER));
     w->tensor[0] = crash_tensor(w, PAIR_BYTES);
@@ -55,12 +60,6 @@ static int die_with_much(void *argument)
     return 0;
 }
 
-static void prepare_with_dead(struct crash_world *w)
-{
-    prepare(w);
-    tnt_wait(tnt_fork(die_with_much, w));
-}
-
 static void put_value(struct crash_world *w, const char *key)
 {
     tn_tensor *tensor = crash_tensor(w, PAIR_BYTES);
@@ -75,21 +74,14 @@ static void put_value(struct crash_world *w, const char *key)
 
 enum { PAIR_KEYS = 2 };
 /* A new key takes the place of the one that was used least recently. */
-static void prepare_with_store(struct crash_world *w)
+static void make_store(struct crash_world *w)
 {
-    prepare(w);
     TN_CHECK_OK(tn_store_open(
         w->domain, "pair",
         TN_OPTIONS(tn_store_options, .capacity = PAIR_KEYS, .flags = TN_STORE_EVICT),
         TN_OPEN_NEW, &w->store));
     put_value(w, "a");
     put_value(w, "b");
-}
-
-static void prepare_with_store_and_dead(struct crash_world *w)
-{
-    prepare_with_store(w);
-    tnt_wait(tnt_fork(die_with_much, w));
 }
 
 /* @return whether the key has a value, which is whole */
@@ -124,6 +116,82 @@ static void check_store(struct crash_world *w)
     assert_true(get_value(w, "d") && get_value(w, "e"));
     TN_CHECK_OK(tn_store_get_info(w->store, &info));
     assert_int_equal(info.count, PAIR_KEYS);
+}
+
+/* A subscriber that has received nothing is as far behind as the channel has room for. */
+enum { PAIR_ROOM = 2 };
+static void publish_one(struct crash_world *w)
+{
+    tn_tensor *tensor = crash_tensor(w, PAIR_BYTES);
+    int status = tn_channel_publish(
+        w->channel, &(tn_message){.tensors = &tensor, .tensor_count = 1}, TN_NOW);
+    if (status != TN_ERR_TIMED_OUT)
+        TN_CHECK_OK(status);
+    tn_tensor_unref(tensor);
+}
+
+static void make_channel(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_channel_open(w->domain, "pair-channel",
+                                TN_OPTIONS(tn_channel_options, .capacity = PAIR_ROOM,
+                                           .history = 1, .policy = TN_CHANNEL_DROP),
+                                TN_OPEN_NEW, &w->channel));
+    TN_CHECK_OK(tn_channel_open(w->domain, "pair-channel", NULL, TN_OPEN_EXISTING, &w->behind));
+    TN_CHECK_OK(tn_channel_subscribe(w->behind, TN_FROM_NEWEST));
+    for (int i = 0; i < PAIR_ROOM; i++)
+        publish_one(w);
+}
+
+/* @return whether there was a message, which is whole */
+static bool receive_one(tn_channel *channel)
+{
+    tn_message m;
+    int status = tn_channel_receive(channel, TN_NOW, &m);
+    if (status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED)
+        return false;
+    TN_CHECK_OK(status);
+    assert_int_equal(m.tensor_count, 1);
+    const uint8_t *bytes = tn_tensor_data(m.tensors[0]);
+    for (uint32_t i = 0; i < PAIR_BYTES; i++)
+        TN_CHECK(bytes[i] == CRASH_BYTE);
+    tn_message_fini(&m);
+    return true;
+}
+
+/* Whoever died: all that is there is received, and nobody but the survivor's subscriber is
+ * waited for. */
+static void check_channel(struct crash_world *w)
+{
+    tn_channel_info info = {.struct_size = sizeof info};
+    publish_one(w);
+    for (int i = 0; i < PAIR_ROOM; i++)
+        assert_true(receive_one(w->behind));
+    assert_false(receive_one(w->behind));
+    publish_one(w);
+    assert_true(receive_one(w->behind));
+    TN_CHECK_OK(tn_channel_get_info(w->channel, &info));
+    assert_int_equal(info.subscribers, 1);
+    assert_int_equal(info.most_behind, 0);
+    assert_int_equal(info.kept, 1);
+}
+
+static void prepare(struct crash_world *w)
+{
+    prepare_common(w);
+    if (needs.a_store)
+        make_store(w);
+    if (needs.a_channel)
+        make_channel(w);
+    if (needs.a_dead)
+        tnt_wait(tnt_fork(die_with_much, w));
+}
+
+static void check(struct crash_world *w)
+{
+    if (needs.a_store)
+        check_store(w);
+    if (needs.a_channel)
+        check_channel(w);
 }
 
 /* ---- operations -------------------------------------------------------------------------- */
@@ -283,6 +351,26 @@ static void store_delete(struct crash_world *w)
         TN_CHECK_OK(status);
 }
 
+static void channel_publish(struct crash_world *w) { publish_one(w); }
+/* @return whether it is a subscriber: another process may be paused in the claim */
+static bool subscribe(struct crash_world *w)
+{
+    int status = tn_channel_subscribe(w->channel, TN_FROM_OLDEST);
+    if (status != TN_ERR_TIMED_OUT)
+        TN_CHECK_OK(status);
+    return status == 0;
+}
+static void channel_receive(struct crash_world *w)
+{
+    if (subscribe(w))
+        receive_one(w->channel);
+}
+static void channel_unsubscribe(struct crash_world *w)
+{
+    if (subscribe(w))
+        TN_CHECK_OK(tn_channel_unsubscribe(w->channel));
+}
+
 const struct pair_op pair_ops[] = {
     {.name = "allocate", .run = allocate},
     {.name = "release", .run = release},
@@ -311,25 +399,22 @@ const struct pair_op pair_ops[] = {
     {.name = "store_evict", .has_store = true, .run = store_evict},
     {.name = "store_get", .has_store = true, .run = store_get},
     {.name = "store_delete", .has_store = true, .run = store_delete},
+    {.name = "channel_publish", .has_channel = true, .run = channel_publish},
+    {.name = "channel_receive", .has_channel = true, .run = channel_receive},
+    {.name = "channel_unsubscribe", .has_channel = true, .run = channel_unsubscribe},
 };
 
 unsigned pair_op_count(void) { return sizeof pair_ops / sizeof pair_ops[0]; }
 
 /* ---- a pair ------------------------------------------------------------------------------ */
 
-static crash_step_fn *prepare_of(bool needs_dead, bool has_store)
-{
-    if (has_store)
-        return needs_dead ? prepare_with_store_and_dead : prepare_with_store;
-    return needs_dead ? prepare_with_dead : prepare;
-}
-
 /* The messages that both leave in the queue, in either order. */
 static struct crash_op op_of(const struct pair_op *victim, const struct pair_op *peer)
 {
-    bool needs_dead = victim->needs_dead || peer->needs_dead;
-    bool has_store = victim->has_store || peer->has_store;
-    int32_t messages = PAIR_MESSAGES + needs_dead;
+    needs.a_dead = victim->needs_dead || peer->needs_dead;
+    needs.a_store = victim->has_store || peer->has_store;
+    needs.a_channel = victim->has_channel || peer->has_channel;
+    int32_t messages = PAIR_MESSAGES + needs.a_dead;
     int32_t least = messages + victim->least + peer->least;
     int32_t most = messages + victim->most + peer->most;
     /*
@@ -345,8 +430,8 @@ static struct crash_op op_of(const struct pair_op *victim, const struct pair_op 
                              .has_storages = victim->has_storages || peer->has_storages,
                              .least = (uint32_t)(least < 0 ? 0 : least),
                              .most = (uint32_t)most,
-                             .prepare = prepare_of(needs_dead, has_store),
-                             .check = has_store ? check_store : NULL,
+                             .prepare = prepare,
+                             .check = check,
                              .run = victim->run};
 }
 

@@ -82,6 +82,7 @@ struct pair_op {
     bool needs_dead;     /* the operation needs a dead member that is not reclaimed */
     bool has_storages;
     bool has_store; /* the operation uses a store */
+    bool has_channel;
 };
 extern const struct pair_op pair_ops[];
 unsigned pair_op_count(void);
