@@ -97,9 +97,11 @@ static uint64_t find_last(const struct tni_slots *slots)
     /* Read before the cursors: a subscriber that comes meanwhile begins after it, or with a
      * message that the channel still has. */
     uint64_t last = atomic_load(&slots->head->last), next = last + 1;
-    /* Its publisher has not let `last` follow yet, and does not look at the cursors again. */
-    if (tni_slot_has(atomic_load(&tni_slot_of(slots, next)->word), next))
-        last = next;
+    uint64_t word = atomic_load(&tni_slot_of(slots, next)->word);
+    int32_t ahead = (int32_t)(tni_channel_number(word) - (uint32_t)next);
+    /* Its publisher lets `last` follow later, and does not look at the cursors again. */
+    if (ahead >= 0)
+        last = next + (uint32_t)ahead;
     uint64_t passed = last > slots->history ? last - slots->history : 0;
     uint64_t received = tni_slots_slowest(slots, NULL) - 1;
     return TNI_MIN(passed, received);
