@@ -83,6 +83,20 @@ static void open_queue(struct worker *w, uint32_t i)
             UNTIMED(w, create);                                                                \
     } while (0)
 
+static void open_channel(struct worker *w, uint32_t policy)
+{
+    static const char *const names[CHANNELS] = {"waits", "drops", "disconnects"};
+    const tn_channel_options options = {.struct_size = sizeof options,
+                                        .capacity = 4,
+                                        .history = 2,
+                                        .subscribers = 3,
+                                        .policy = policy};
+    OPEN(
+        w, channels[policy],
+        tn_channel_open(w->domain, names[policy], NULL, TN_OPEN_EXISTING, &w->channels[policy]),
+        tn_channel_open(w->domain, names[policy], &options, TN_OPEN_NEW, &w->channels[policy]));
+}
+
 void open_objects(struct worker *w)
 {
     tn_domain *d = w->domain;
@@ -105,6 +119,8 @@ void open_objects(struct worker *w)
              d, "store",
              TN_OPTIONS(tn_store_options, .capacity = STORE_KEYS - 2, .flags = TN_STORE_EVICT),
              TN_OPEN_NEW, &w->store));
+    for (uint32_t i = 0; i < CHANNELS; i++)
+        open_channel(w, i);
 }
 
 #define CLOSE(w, field, close)                                                                 \
@@ -124,6 +140,8 @@ void close_objects(struct worker *w)
     CLOSE(w, condition, tn_object_close);
     CLOSE(w, barrier, tn_object_close);
     CLOSE(w, store, tn_object_close);
+    for (uint32_t i = 0; i < CHANNELS; i++)
+        CLOSE(w, channels[i], tn_object_close);
 }
 
 /* ---- coming and going -------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 
 #include "world.h"
 
-enum { QUEUES = 3, KEPT = 24, HANDLE_BYTES = 1024, STORE_KEYS = 8 };
+enum { QUEUES = 3, KEPT = 24, HANDLE_BYTES = 1024, STORE_KEYS = 8, CHANNELS = 3 };
 
 struct worker {
     struct board *board;
@@ -19,6 +19,7 @@ struct worker {
     tn_condition *condition;
     tn_barrier *barrier;
     tn_store *store;
+    tn_channel *channels[CHANNELS]; /* one for each policy */
     tn_tensor *kept[KEPT];
     uint8_t handle[HANDLE_BYTES]; /* the handle that was exported last */
     size_t handle_bytes;

@@ -284,6 +284,63 @@ static void use_store(struct worker *w)
     }
 }
 
+/* ---- channels ---------------------------------------------------------------------------- */
+
+static tn_channel *any_channel(struct worker *w) { return w->channels[below(CHANNELS)]; }
+
+static void publish(struct worker *w)
+{
+    static uint8_t bytes[3000];
+    tn_tensor *t = tn_tensor_ref(any_kept(w));
+    tn_channel *channel = any_channel(w);
+    const tn_message m = {.bytes = bytes,
+                          .size_bytes = below(2) == 0 ? 0 : below(sizeof bytes),
+                          .tensors = &t,
+                          .tensor_count = t != NULL};
+    if (channel != NULL)
+        UNTIMED(w, tn_channel_publish(channel, &m, soon()));
+    VOID(w, tn_tensor_unref(t));
+}
+
+static void receive(struct worker *w)
+{
+    tn_channel *channel = any_channel(w);
+    tn_message m;
+    int status;
+    if (channel == NULL)
+        return;
+    status = TIMED(w, tn_channel_receive(channel, below(2) == 0 ? TN_NOW : soon(), &m));
+    if (status == 0)
+        take(w, &m);
+    else if (status == TN_ERR_INVALID || status == TN_ERR_STALE) /* it is no subscriber */
+        UNTIMED(w, tn_channel_subscribe(channel, below(2)));
+}
+
+static void use_channel(struct worker *w)
+{
+    tn_channel *channel = any_channel(w);
+    tn_channel_info info = {.struct_size = sizeof info};
+    if (channel == NULL)
+        return;
+    switch (below(6)) {
+    case 0:
+        UNTIMED(w, tn_channel_unsubscribe(channel));
+        break;
+    case 1:
+        UNTIMED(w, tn_channel_subscribe(channel, below(2)));
+        break;
+    case 2:
+        UNTIMED(w, tn_object_watch(channel, below(2) == 0));
+        break;
+    case 3:
+        TIMED(w, tn_object_wait_any(&channel, 1, soon()));
+        break;
+    default:
+        UNTIMED(w, tn_channel_get_info(channel, &info));
+        break;
+    }
+}
+
 /* ---- the other objects ------------------------------------------------------------------- */
 
 static void use_lock(struct worker *w)
@@ -350,6 +407,8 @@ static void close_one(struct worker *w)
     w->lock = NULL;
     VOID(w, tn_object_close(w->store));
     w->store = NULL;
+    VOID(w, tn_object_close(w->channels[i % CHANNELS]));
+    w->channels[i % CHANNELS] = NULL;
 }
 
 /* ---- the domain -------------------------------------------------------------------------- */
@@ -488,6 +547,9 @@ static const struct operation {
     {put, 120},
     {get, 240},
     {use_store, 40},
+    {publish, 120},
+    {receive, 240},
+    {use_channel, 40},
 };
 
 void do_something(struct worker *w)
