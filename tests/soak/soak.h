@@ -121,6 +121,7 @@ struct soak_queue_kind {
 };
 enum { SOAK_QUEUES = 6 };
 extern const struct soak_queue_kind soak_queue_kinds[SOAK_QUEUES];
+enum { SOAK_CHANNELS = 3 }; /* one for each policy */
 
 /* What a process is and has. */
 struct soak_self {
@@ -134,6 +135,8 @@ struct soak_self {
     tn_event *door, *bell;
     tn_condition *condition;
     tn_store *store;
+    tn_channel *channels[SOAK_CHANNELS];
+    uint32_t published;            /* messages of this life to channels */
     uint32_t numbers[SOAK_QUEUES]; /* of the last message that this life pushed */
 };
 extern struct soak_self me;
@@ -229,6 +232,9 @@ void soak_relay(uint32_t turns);
 void soak_keep(uint32_t turns);
 int soak_store_open(tn_domain *domain, uint32_t flags);
 void soak_use_store(void);
+int soak_channels_open(tn_domain *domain, uint32_t flags);
+void soak_channels_close(void);
+void soak_use_channel(void);
 void soak_own_pool(uint32_t turns);
 void soak_serve_pool(void);
 void soak_be_parent(uint32_t turns);
@@ -260,6 +266,8 @@ bool soak_crew_has(pid_t pid);
 
 /** Check and remove each value, and check that the store says so. */
 void soak_empty_store(void);
+/** Check that the channels have no subscriber and no message. */
+void soak_check_channels(void);
 void soak_audit_begin(void);
 void soak_audit_round(void);
 void soak_audit_end(void);

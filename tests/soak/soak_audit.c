@@ -292,6 +292,8 @@ static void make_objects(void)
         status = tn_condition_open(me.domain, "condition", TN_OPEN_NEW, &me.condition);
     if (status == 0)
         status = soak_store_open(me.domain, TN_OPEN_NEW);
+    if (status == 0)
+        status = soak_channels_open(me.domain, TN_OPEN_NEW);
     if (status != 0)
         soak_fail_status(SOAK_ON_TABLES, "making objects", status);
 }
@@ -324,6 +326,7 @@ void soak_audit_round(void)
     account_messages();
     check_locks();
     soak_empty_store();
+    soak_check_channels();
     soak_check_left();
     atomic_fetch_add(&soak->round, 1);
     soak_count(SOAK_N_AUDITS, 1);

@@ -127,6 +127,8 @@ int soak_open_objects(tn_domain *domain)
         status = tn_condition_open(domain, "condition", TN_OPEN_EXISTING, &me.condition);
     if (status == 0)
         status = soak_store_open(domain, TN_OPEN_EXISTING);
+    if (status == 0)
+        status = soak_channels_open(domain, TN_OPEN_EXISTING);
     return status;
 }
 
@@ -136,6 +138,7 @@ void soak_close_objects(void)
         me.queues[i] = tn_object_close(me.queues[i]);
     me.lock = tn_object_close(me.lock);
     me.store = tn_object_close(me.store);
+    soak_channels_close();
     me.permits = tn_object_close(me.permits);
     me.signal = tn_object_close(me.signal);
     me.door = tn_object_close(me.door);

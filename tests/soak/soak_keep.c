@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keepers: the ledger accounts for locks, conditions, permits, signals, events and barriers.
- * They use the store, too: soak_store.c. */
+ * They use the store and channels, too: soak_store.c, soak_channel.c. */
 #include "soak.h"
 
 #include <stdio.h>
@@ -179,10 +179,11 @@ static void use_barrier(void)
 
 void soak_keep(uint32_t turns)
 {
-    static void (*const uses[])(void) = {use_lock,       use_lock,       use_permits,
-                                         use_permits,    use_signal,     use_signal,
-                                         use_events,     use_barrier,    soak_use_store,
-                                         soak_use_store, soak_use_store, soak_use_store};
+    static void (*const uses[])(void) = {
+        use_lock,         use_lock,         use_permits,      use_permits,
+        use_signal,       use_signal,       use_events,       use_barrier,
+        soak_use_store,   soak_use_store,   soak_use_store,   soak_use_store,
+        soak_use_channel, soak_use_channel, soak_use_channel, soak_use_channel};
     for (uint32_t i = 0; i < turns && soak_goes_on(); i++)
         uses[soak_below(sizeof uses / sizeof uses[0])]();
 }

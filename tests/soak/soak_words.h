@@ -52,6 +52,7 @@ enum soak_role {
     X(AT_CONDITION)                                                                            \
     X(AT_BARRIER)                                                                              \
     X(AT_STORE)                                                                                \
+    X(AT_CHANNEL)                                                                              \
     X(FORKING)                                                                                 \
     X(EXECUTING)                                                                               \
     X(AWAITING_CHILD)                                                                          \
@@ -82,6 +83,7 @@ enum soak_deed {
     X(CHILDREN, every_child_ends_as_it_was_told_or_as_it_was_killed)                           \
     X(LOCKS, locks_permits_and_signals_are_what_live_processes_hold)                           \
     X(STORES, every_value_of_a_store_is_whole_and_an_empty_one_has_none)                       \
+    X(CHANNELS, every_message_of_a_channel_is_whole_and_none_waits_for_the_dead)               \
     X(AUDIT, the_audit_of_the_domain_finds_nothing)                                            \
     X(BLOCKS, no_block_and_no_byte_is_left_when_queues_are_empty)                              \
     X(TABLES, no_seat_ticket_or_object_is_left_in_its_table)                                   \
@@ -142,6 +144,9 @@ enum soak_promise {
     X(BROKEN, "barriers broken")                                                               \
     X(VALUES_PUT, "values put into a store")                                                   \
     X(VALUES_GOT, "values got from it and checked")                                            \
+    X(PUBLISHED, "messages published to channels")                                             \
+    X(RECEIVED, "messages received from them and checked")                                     \
+    X(DISCONNECTED, "receives of subscribers that were disconnected")                          \
     X(PEERS, "waits ended by a death")                                                         \
     X(JOINS, "visits by name")                                                                 \
     X(RECLAIMED, "seats reclaimed by members on purpose")                                      \
