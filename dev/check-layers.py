@@ -31,7 +31,7 @@ MAY_CALL_SYSTEM = {"src/base/kill_point.c"}
 
 # Includes of tests that are no doors: the file or folder, the headers, and the reason.
 INSIDE = [
-    ("tests/model", "process/*.c reaper/*.c queue/*.c queue/*.h share/ticket.h store/*.c store/*.h", "the models run the shipped steps"),
+    ("tests/model", "process/*.c reaper/*.c queue/*.c queue/*.h share/ticket.h store/*.c store/*.h channel/*.c channel/*.h", "the models run the shipped steps"),
     ("tests/fuzz/fuzz_environment.c", "backing/strategy.c", "each input needs the strategy read anew"),
     ("tests/fuzz/fuzz_view.c", "tensor/build.h", "the target is the decoder of untrusted views"),
     ("tests/abi/wire_test.c", "spawn/pool.h", "the test compares the messages of pools with a table"),

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of objects that models make; src/store/kinds.c has all kinds. */
-#include "channel/channel.h"
 #include "model/tiny.h"
 
 static bool has_more(const struct tn_object *handle)
@@ -39,18 +38,3 @@ static const struct tni_kind *const kinds[TNI_OBJECT_KINDS] = {
 };
 
 void tiny_set_kinds(struct tn_domain *d) { tni_object_set_kinds(d, kinds); }
-
-/* No model makes a channel. */
-uint64_t tni_channel_count_records(const struct tni_segment *s, tni_block block)
-{
-    (void)s;
-    (void)block;
-    return 0;
-}
-void tni_channel_for_each_record(const struct tni_segment *s, tni_record_fn *each,
-                                 void *context)
-{
-    (void)s;
-    (void)each;
-    (void)context;
-}
