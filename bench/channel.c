@@ -5,10 +5,9 @@
  * line. Baseline: a plain ring in shared memory with as many slots, written for this: the
  * writer copies 4 KiB into a slot and says that it is full, each reader copies them out and
  * says that it has; who waits gives its processor to others.
- * channel_rtt: a message of 4 KiB to a second process and back over two channels, both polling;
- * baseline: a cache line there and back.
- * channel_latency: the same from a publisher to the last of two subscribers, which both answer;
- * baseline: a cache line to both and back. It needs three processors.
+ * channel_latency: a tensor of 4 KiB from a publisher to the last of two subscribers that poll,
+ * and that answer by a cache line; baseline: a cache line to both and back. It needs three
+ * processors. channel_latency_one: the same with one subscriber.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -50,7 +49,7 @@ struct shared {
 
 struct job {
     tn_domain *domain;
-    tn_channel *channel, *back[ANSWERERS];
+    tn_channel *channel;
     struct shared *shared;
     uint32_t index;     /* of this process */
     uint32_t answerers; /* of a round trip */
@@ -83,29 +82,19 @@ static void fill(uint64_t *data, uint64_t number)
 
 /* ---- the channel ------------------------------------------------------------------------- */
 
-static void publish(const struct job *j, tn_channel *to, uint64_t number)
+static tn_tensor *make_tensor(const struct job *j)
 {
     tn_tensor *t;
     bench_check(tn_tensor_create(j->domain, TN_UINT64, 1, (int64_t[]){WORDS},
                                  TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &t),
                 "tensor");
-    fill(tn_tensor_data(t), number);
-    bench_check(
-        tn_channel_publish(to, &(tn_message){.tensors = &t, .tensor_count = 1}, TN_FOREVER),
-        "publish");
-    tn_tensor_unref(t);
+    return t;
 }
 
-static void receive(tn_channel *from, uint64_t number, bool is_polling)
+static void publish(const struct job *j, tn_tensor *t)
 {
-    tn_message m;
-    int status;
-    do
-        status = tn_channel_receive(from, is_polling ? TN_NOW : TN_FOREVER, &m);
-    while (is_polling && status == TN_ERR_TIMED_OUT);
-    bench_check(status, "receive");
-    expect(sum(tn_tensor_data(m.tensors[0])), number);
-    tn_message_fini(&m);
+    const tn_message m = {.tensors = &t, .tensor_count = 1};
+    bench_check(tn_channel_publish(j->channel, &m, TN_FOREVER), "publish");
 }
 
 static void read_channel(void *context)
@@ -113,15 +102,23 @@ static void read_channel(void *context)
     const struct job *j = context;
     bench_check(tn_channel_subscribe(j->channel, TN_FROM_NEWEST), "subscribe");
     bench_meet(&j->shared->gate, READERS + 1);
-    for (uint64_t i = 1; i <= FAN_MESSAGES; i++)
-        receive(j->channel, i, false);
+    for (uint64_t i = 1; i <= FAN_MESSAGES; i++) {
+        tn_message m;
+        bench_check(tn_channel_receive(j->channel, TN_FOREVER, &m), "receive");
+        expect(sum(tn_tensor_data(m.tensors[0])), i);
+        tn_message_fini(&m);
+    }
     tn_domain_close(j->domain);
 }
 
 static void write_channel(const struct job *j)
 {
-    for (uint64_t i = 1; i <= FAN_MESSAGES; i++)
-        publish(j, j->channel, i);
+    for (uint64_t i = 1; i <= FAN_MESSAGES; i++) {
+        tn_tensor *t = make_tensor(j);
+        fill(tn_tensor_data(t), i);
+        publish(j, t);
+        tn_tensor_unref(t);
+    }
 }
 
 /* ---- the ring ---------------------------------------------------------------------------- */
@@ -196,27 +193,44 @@ static void pin(uint32_t index)
     bench_check(sched_setaffinity(0, sizeof one, &one), "sched_setaffinity");
 }
 
+static void give_back(const struct job *j, uint32_t ball)
+{
+    atomic_store(&j->shared->answer[j->index].ball, ball);
+}
+
 static void answer(void *context)
 {
     const struct job *j = context;
+    uint32_t ball = 0;
     pin(j->index + 1);
     bench_check(tn_channel_subscribe(j->channel, TN_FROM_NEWEST), "subscribe");
     bench_meet(&j->shared->gate, j->answerers + 1);
-    uint32_t ball = 0;
-    uint64_t number = 0;
     for (uint32_t r = 0; r < j->rounds; r++) {
         for (uint32_t i = 0; i < TRIPS; i++) {
             ball++;
             while (atomic_load(&j->shared->ball) != ball)
                 bench_relax();
-            atomic_store(&j->shared->answer[j->index].ball, ball);
+            give_back(j, ball);
         }
         for (uint32_t i = 0; i < TRIPS; i++) {
-            receive(j->channel, ++number, true);
-            publish(j, j->back[j->index], number);
+            tn_message m;
+            int status;
+            do
+                status = tn_channel_receive(j->channel, TN_NOW, &m);
+            while (status == TN_ERR_TIMED_OUT);
+            bench_check(status, "receive");
+            give_back(j, ++ball);
+            tn_message_fini(&m);
         }
     }
     tn_domain_close(j->domain);
+}
+
+static void await_answers(const struct job *j, uint32_t ball)
+{
+    for (uint32_t a = 0; a < j->answerers; a++)
+        while (atomic_load(&j->shared->answer[a].ball) != ball)
+            bench_relax();
 }
 
 static double pass_balls(const struct job *j, uint32_t *ball)
@@ -224,20 +238,17 @@ static double pass_balls(const struct job *j, uint32_t *ball)
     uint64_t since_ns = bench_now_ns();
     for (uint32_t i = 0; i < TRIPS; i++) {
         atomic_store(&j->shared->ball, ++*ball);
-        for (uint32_t a = 0; a < j->answerers; a++)
-            while (atomic_load(&j->shared->answer[a].ball) != *ball)
-                bench_relax();
+        await_answers(j, *ball);
     }
     return (double)(bench_now_ns() - since_ns) / TRIPS;
 }
 
-static double pass_messages(const struct job *j, uint64_t *number)
+static double pass_messages(const struct job *j, tn_tensor *t, uint32_t *ball)
 {
     uint64_t since_ns = bench_now_ns();
     for (uint32_t i = 0; i < TRIPS; i++) {
-        publish(j, j->channel, ++*number);
-        for (uint32_t a = 0; a < j->answerers; a++)
-            receive(j->back[a], *number, true);
+        publish(j, t);
+        await_answers(j, ++*ball);
     }
     return (double)(bench_now_ns() - since_ns) / TRIPS;
 }
@@ -247,29 +258,24 @@ static void measure_trips(struct job j, const char *name)
     static struct bench_series trips, lines;
     int pids[ANSWERERS];
     uint32_t ball = 0;
-    uint64_t number = 0;
     cpu_set_t mine;
     trips.count = lines.count = 0;
     j.rounds = TRIP_ROUNDS;
     memset(j.shared, 0, sizeof *j.shared);
     bench_check(sched_getaffinity(0, sizeof mine, &mine), "sched_getaffinity");
     bench_check(tn_channel_open(j.domain, NULL, NULL, 0, &j.channel), "channel");
-    for (uint32_t a = 0; a < j.answerers; a++) {
-        bench_check(tn_channel_open(j.domain, NULL, NULL, 0, &j.back[a]), "channel");
-        bench_check(tn_channel_subscribe(j.back[a], TN_FROM_NEWEST), "subscribe");
-    }
+    tn_tensor *t = make_tensor(&j);
     for (j.index = 0; j.index < j.answerers; j.index++)
         pids[j.index] = bench_fork(answer, &j);
     pin(0);
     bench_meet(&j.shared->gate, j.answerers + 1);
     for (uint32_t r = 0; r < TRIP_ROUNDS; r++) {
         bench_add(&lines, pass_balls(&j, &ball));
-        bench_add(&trips, pass_messages(&j, &number));
+        bench_add(&trips, pass_messages(&j, t, &ball));
     }
-    for (uint32_t a = 0; a < j.answerers; a++) {
+    for (uint32_t a = 0; a < j.answerers; a++)
         bench_join(pids[a]);
-        tn_object_close(j.back[a]);
-    }
+    tn_tensor_unref(t);
     tn_object_close(j.channel);
     bench_check(sched_setaffinity(0, sizeof mine, &mine), "sched_setaffinity");
     bench_print(name, &trips, "ns", &lines, 1);
@@ -293,7 +299,7 @@ int main(void)
     bench_print("channel_fanout", &channels, "M/s", &rings, 1e-6);
     if (count_processors() >= 2) {
         j.answerers = 1;
-        measure_trips(j, "channel_rtt");
+        measure_trips(j, "channel_latency_one");
     }
     j.answerers = ANSWERERS;
     if (count_processors() > ANSWERERS)

@@ -2,8 +2,10 @@
 /*
  * publish: send a message to all subscribers. The invariants are in channel.c.
  *
- * The message block is complete before the claim is taken. Callers: users. Death: I2.
+ * What the message needs is complete before the claim is taken. Callers: users. Death: I2.
  */
+#include <string.h>
+
 #include "channel/slots.h"
 #include "wait/wait.h"
 
@@ -77,31 +79,58 @@ static void disconnect_slow(struct tni_channel_handle *channel)
 
 /* ---- publishing -------------------------------------------------------------------------- */
 
-/* The message that the slot had is announced as `outer` until its own announce replaces the new
- * one's. */
-static int place(struct tn_domain *d, struct tni_channel_slot *slot, uint64_t number,
-                 tni_block block)
+/* What a slot shall have: a message block, or the block of the only tensor and its view. */
+struct parcel {
+    tni_block block;
+    bool is_ours; /* a message block, of which this process has the only reference */
+    uint64_t view[TNI_CHANNEL_VIEW_WORDS];
+};
+
+/* A tensor that is all that the message has, and whose view fits in a slot, goes as it is. */
+static bool pack_tensor(const tn_message *m, struct parcel *p)
 {
+    if (m->tensor_count != 1 || m->size_bytes != 0)
+        return false;
+    const tn_tensor *tensor = m->tensors[0];
+    struct tni_attributes *held = tni_attributes_hold(tensor);
+    bool is_packed = tni_tensor_encode(tensor, held, sizeof p->view, p->view) != 0;
+    tni_attributes_drop(held);
+    p->block = tensor->storage->block;
+    return is_packed;
+}
+
+static int pack(struct tn_domain *d, const tn_message *m, uint64_t deadline_ns,
+                struct parcel *p)
+{
+    int status = tni_message_check(d, m);
+    if (status != 0 || pack_tensor(m, p))
+        return status;
+    p->is_ours = true;
+    return tni_message_make(d, m, &(struct tni_message_head){0}, deadline_ns, &p->block);
+}
+
+/*
+ * The slot has no message while its view changes, so that who reads a view sees by the word
+ * that it changed. pre: the claim: nobody else fills the slot
+ */
+static int place(struct tn_domain *d, struct tni_channel_slot *slot, uint64_t number,
+                 const struct parcel *p)
+{
+    while (tni_channel_block(atomic_load(&slot->word)) != 0)
+        tni_slots_empty(d, slot);
     struct tni_thread *thread = tni_thread_enter(d);
-    uint64_t word = atomic_load(&slot->word);
-    tni_block old = tni_slot_message(&d->segment, word);
-    atomic_store(&thread->announce->outer, old.id);
-    tni_announce_fence(thread, block);
-    int status = tni_ref_lend(d, block, true);
+    tni_announce_fence(thread, p->block);
+    int status = tni_ref_lend(d, p->block, p->is_ours);
     if (status == 0) {
         TNI_KILL_POINT("channel_lent");
-        /* A subscriber may release the old message meanwhile. */
-        while (!atomic_compare_exchange_weak(&slot->word, &word,
-                                             tni_channel_word(number, block.id)))
-            old = tni_slot_message(&d->segment, word);
+        atomic_thread_fence(memory_order_release); /* after what emptied the slot */
+        if (!p->is_ours)
+            memcpy(slot->view, p->view, sizeof slot->view);
+        TNI_KILL_POINT("channel_written");
+        atomic_store(&slot->word, tni_channel_word(number, p->block.id));
         TNI_KILL_POINT("channel_placed");
     }
     tni_announce_clear(thread);
-    if (status == 0 && old.id != 0) {
-        tni_announce(thread, old, 1);
-        tni_ref_drop(d, thread, old);
-    }
-    atomic_store(&thread->announce->outer, 0);
     tni_thread_leave(thread);
     return status;
 }
@@ -116,9 +145,8 @@ static bool has_subscriber(const struct tni_slots *slots)
     return i < limit;
 }
 
-/* pre: the claim. @return 0, and the block's reference is consumed; TN_ERR_TIMED_OUT: no room
- */
-static int publish_in(struct tni_channel_handle *channel, tni_block block)
+/* pre: the claim. @return 0, and our reference is consumed; TN_ERR_TIMED_OUT: no room */
+static int publish_in(struct tni_channel_handle *channel, const struct parcel *p)
 {
     struct tn_domain *d = channel->handle.domain;
     const struct tni_slots *slots = &channel->slots;
@@ -131,7 +159,7 @@ static int publish_in(struct tni_channel_handle *channel, tni_block block)
         disconnect_slow(channel);
     }
     uint64_t number = atomic_load(&slots->head->last) + 1;
-    int status = place(d, tni_slot_of(slots, number), number, block);
+    int status = place(d, tni_slot_of(slots, number), number, p);
     if (status != 0)
         return status;
     atomic_store(&slots->head->last, number);
@@ -143,10 +171,10 @@ static int publish_in(struct tni_channel_handle *channel, tni_block block)
 
 enum { PUBLISH_FORKED = 1 };
 
-/* @return PUBLISH_FORKED: this is a child that the hook of a wait forked; the block is its
- * parent's */
-static int publish_block(struct tni_channel_handle *channel, tni_block block,
-                         uint64_t deadline_ns)
+/* @return PUBLISH_FORKED: this is a child that the hook of a wait forked; what was packed is
+ * its parent's */
+static int publish_packed(struct tni_channel_handle *channel, const struct parcel *p,
+                          uint64_t deadline_ns)
 {
     struct tn_domain *d = channel->handle.domain;
     struct tni_object *object = channel->handle.object;
@@ -155,7 +183,7 @@ static int publish_block(struct tni_channel_handle *channel, tni_block block,
         int status = tni_channel_claim(channel, deadline_ns);
         if (status != 0)
             return status;
-        status = publish_in(channel, block);
+        status = publish_in(channel, p);
         tni_object_unclaim(d, object);
         if (status != TN_ERR_TIMED_OUT)
             return status;
@@ -171,7 +199,7 @@ static int publish(struct tni_channel_handle *channel, const tn_message *message
                    uint64_t deadline_ns)
 {
     struct tn_object *handle = &channel->handle;
-    tni_block block;
+    struct parcel p = {0};
     int status = tni_object_check(handle, TNI_OBJECT_CHANNEL);
     if (status == 0 && message == NULL)
         status = tni_fail_null("the message");
@@ -180,16 +208,15 @@ static int publish(struct tni_channel_handle *channel, const tn_message *message
     struct tn_domain *d = handle->domain;
     if ((atomic_load_explicit(handle->roles, memory_order_relaxed) & TN_PRODUCER) == 0)
         tni_object_take_role(handle, TN_PRODUCER);
-    const struct tni_message_head no_head = {0};
-    status = tni_message_make(d, message, &no_head, deadline_ns, &block);
+    status = pack(d, message, deadline_ns, &p);
     if (status != 0)
         return status;
-    status = publish_block(channel, block, deadline_ns);
+    status = publish_packed(channel, &p, deadline_ns);
     if (status == 0) {
         if (tni_wait_notify(&handle->object->items, INT32_MAX))
             tni_object_ring_watchers(&d->segment, handle->object);
-    } else if (status != PUBLISH_FORKED) {
-        tni_ref_release(d, block);
+    } else if (status != PUBLISH_FORKED && p.is_ours) {
+        tni_ref_release(d, p.block);
     }
     return status;
 }

@@ -56,18 +56,45 @@ static bool move_on(struct tni_channel_handle *channel, struct tni_subscriber *s
     return true;
 }
 
+/* A publisher has emptied the slot to fill it anew; or the subscriber began with the oldest
+ * message, which was released meanwhile. */
+static void pass_emptied(struct tni_channel_handle *channel, struct tni_subscriber *subscriber,
+                         uint64_t number)
+{
+    if (move_on(channel, subscriber, number) && channel->policy == TN_CHANNEL_DROP) {
+        atomic_fetch_add(&subscriber->dropped, 1);
+        atomic_fetch_add(&channel->slots.head->dropped, 1);
+    }
+}
+
+/* pre: the word names a block. @return as tni_message_get() */
+static int get(struct tn_domain *d, const struct tni_channel_slot *slot,
+               const struct tni_still *still, tn_message *ret_message)
+{
+    tni_block block = tni_slot_message(&d->segment, still->seen);
+    if (tni_class_is_message(tni_block_class(block)))
+        return tni_message_get(d, block, 0, still, ret_message);
+    uint64_t view[TNI_CHANNEL_VIEW_WORDS];
+    tni_copy_unstable(view, slot->view, sizeof view);
+    const struct tni_contents contents = {.form = TNI_FORM_TENSOR,
+                                          .block = block,
+                                          .tensor_count = 1,
+                                          .views = (const uint8_t *)view,
+                                          .views_bytes = sizeof view};
+    return tni_message_get_read(d, &contents, 0, still, ret_message);
+}
+
 static int take(const struct receiving *r, struct tni_subscriber *subscriber, uint64_t number,
                 const struct tni_still *still)
 {
     struct tn_domain *d = r->channel->handle.domain;
     tni_block block = tni_slot_message(&d->segment, still->seen);
     tn_message message;
-    /* A subscriber that began with the oldest message finds that it was released meanwhile. */
     if (block.id == 0) {
-        move_on(r->channel, subscriber, number);
+        pass_emptied(r->channel, subscriber, number);
         return AGAIN;
     }
-    int status = tni_message_get(d, block, 0, still, &message);
+    int status = get(d, tni_slot_of(&r->channel->slots, number), still, &message);
     if (status == TN_ERR_TIMED_OUT)
         return AGAIN;
     if (status != 0 && !is_lost(status))

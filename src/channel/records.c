@@ -43,8 +43,7 @@ static void count_same(tni_block block, void *context)
 uint64_t tni_channel_count_records(const struct tni_segment *s, tni_block block)
 {
     struct counted counted = {.block = block};
-    if (tni_class_is_message(tni_block_class(block))) /* slots name no other blocks */
-        tni_channel_for_each_record(s, count_same, &counted);
+    tni_channel_for_each_record(s, count_same, &counted);
     return counted.count;
 }
 
@@ -76,7 +75,7 @@ const char *tni_channel_fault(const struct tni_segment *s, uint32_t index)
         uint64_t seen = atomic_load(&slots.slots[i].word);
         bool is_fine = tni_channel_block(seen) == 0 || tni_slot_message(s, seen).id != 0;
         if (!is_fine && atomic_load(&slots.slots[i].word) == seen)
-            return "has a slot whose block is no message";
+            return "has a slot whose block does not exist";
     }
     return has_lost_subscriber(s, &slots) ? "has a subscriber whose seat is free" : NULL;
 }
@@ -84,9 +83,11 @@ const char *tni_channel_fault(const struct tni_segment *s, uint32_t index)
 static void tell_kept(const struct tni_segment *s, uint32_t object, tni_block message,
                       tni_sent_fn *each, void *context)
 {
-    uint32_t count;
+    uint32_t count = 0;
     each(object, message, context);
-    const struct tni_records *records = tni_records_at(s, message, &count);
+    const struct tni_records *records = tni_class_is_message(tni_block_class(message))
+                                            ? tni_records_at(s, message, &count)
+                                            : NULL;
     for (uint32_t r = 0; records != NULL && r < count; r++)
         each(object, (tni_block){TNI_LOOK(records->block[r])}, context);
 }

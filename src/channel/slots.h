@@ -54,13 +54,11 @@ static inline bool tni_slot_has(uint64_t word, uint64_t number)
 {
     return tni_channel_number(word) == (uint32_t)number;
 }
-/** The block of a slot, if it is one of a message; else the block 0. */
+/** The block of a slot, if there is such a block; else the block 0. */
 static inline tni_block tni_slot_message(const struct tni_segment *s, uint64_t word)
 {
     tni_block block = {tni_channel_block(word)};
-    bool is_message = tni_geometry_has_block(&s->geometry, block.id) &&
-                      tni_class_is_message(tni_block_class(block));
-    return is_message ? block : (tni_block){0};
+    return tni_geometry_has_block(&s->geometry, block.id) ? block : (tni_block){0};
 }
 
 /** How many subscribers the channel may have had: those after them are free. */

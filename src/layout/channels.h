@@ -33,10 +33,16 @@ struct tni_subscriber {
     _Atomic int32_t pid;
 };
 
-/* The word of a slot is {number:32, block:32}: the low half of the message's number. The block
- * is a record; 0: the message was released. */
+/*
+ * The word of a slot is {number:32, block:32}: the low half of the message's number. The block
+ * is a record; 0: the message was released. It is a message block; or that of a tensor, which
+ * is all that the message has, and `view` is its encoded struct tni_view. A publisher writes
+ * `view` only while the block is 0.
+ */
+enum { TNI_CHANNEL_VIEW_WORDS = 7 };
 struct tni_channel_slot {
     _Alignas(64) _Atomic uint64_t word;
+    uint64_t view[TNI_CHANNEL_VIEW_WORDS];
 };
 static inline uint32_t tni_channel_number(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint32_t tni_channel_block(uint64_t word) { return (uint32_t)word; }

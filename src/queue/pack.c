@@ -190,7 +190,7 @@ static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t d
     return status;
 }
 
-static int check_message(const struct tn_domain *d, const tn_message *m)
+int tni_message_check(const struct tn_domain *d, const tn_message *m)
 {
     if (m->tensor_count > TN_MESSAGE_MAX_TENSORS)
         return tni_fail(TN_ERR_INVALID, "the message has %u tensors; it can have at most %d",
@@ -231,14 +231,14 @@ int tni_message_make(struct tn_domain *d, const tn_message *m,
                      const struct tni_message_head *head, uint64_t deadline_ns,
                      tni_block *ret_block)
 {
-    int status = check_message(d, m);
+    int status = tni_message_check(d, m);
     return status != 0 ? status : make(d, m, head, deadline_ns, ret_block);
 }
 
 int tni_parcel_pack(struct tni_queue *q, const tn_message *m, bool move, uint64_t deadline_ns,
                     struct tni_parcel *ret_parcel)
 {
-    int status = check_message(q->handle.domain, m);
+    int status = tni_message_check(q->handle.domain, m);
     if (TNI_UNLIKELY(status != 0))
         return status;
     bool is_tensor = m->tensor_count == 1 && m->size_bytes == 0;

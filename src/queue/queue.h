@@ -30,6 +30,9 @@ int tni_queue_pop_bytes(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_m
  */
 int tni_message_detach(tn_message *message);
 
+/** Check a message that a caller gives. @return 0, TN_ERR_INVALID */
+int tni_message_check(const struct tn_domain *domain, const tn_message *message);
+
 /* ---- messages in a message block of their own: whole.c ----------------------------------- */
 
 /** What the block has before the bytes of the message. */
@@ -88,8 +91,9 @@ static inline bool tni_is_still(const struct tni_still *still)
 int tni_message_get(struct tn_domain *domain, tni_block block, uint64_t skipped_bytes,
                     const struct tni_still *still, tn_message *ret_message);
 /**
- * As tni_message_get(), of a message block that the caller has read.
- * @param contents  from tni_message_look(), after which the record still kept the block
+ * As tni_message_get(), of a message that the caller has read.
+ * @param contents  from tni_message_look(), after which the record still kept the block; or of
+ *                  one tensor, whose block the record keeps
  */
 int tni_message_get_read(struct tn_domain *domain, const struct tni_contents *contents,
                          uint64_t skipped_bytes, const struct tni_still *still,

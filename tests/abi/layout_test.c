@@ -336,6 +336,7 @@ TN_TEST(channel_stays_where_it_is)
     PIN(subscriber, pid, 80);
     PIN_SIZE(channel_slot, 64, 64);
     PIN(channel_slot, word, 0);
+    PIN(channel_slot, view, 8);
     assert_true(tni_channel_word(UINT64_C(0x700000009), 5) == UINT64_C(0x900000005));
 }
 

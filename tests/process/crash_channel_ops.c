@@ -7,19 +7,22 @@
 
 #include <string.h>
 
-enum { CAPACITY = 3, HISTORY = 1, NEW = 1000, LATER = 2000, TENSOR_BYTES = 1000 };
+enum { CAPACITY = 3, HISTORY = 1, NEW = 1001, LATER = 2000, TENSOR_BYTES = 1000 };
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
+/* A message with an odd number is a tensor and nothing else, which begins with the number. */
 static int try_publish(struct crash_world *w, uint64_t number)
 {
     tn_tensor *tensor = crash_tensor(w, TENSOR_BYTES);
-    int status = tn_channel_publish(w->channel,
-                                    &(tn_message){.bytes = &number,
-                                                  .size_bytes = sizeof number,
-                                                  .tensors = &tensor,
-                                                  .tensor_count = 1},
-                                    TN_NOW);
+    tn_message m = {.tensors = &tensor, .tensor_count = 1};
+    if (number % 2 != 0) {
+        memcpy(tn_tensor_data(tensor), &number, sizeof number);
+    } else {
+        m.bytes = &number;
+        m.size_bytes = sizeof number;
+    }
+    int status = tn_channel_publish(w->channel, &m, TN_NOW);
     tn_tensor_unref(tensor);
     return status;
 }
@@ -38,12 +41,13 @@ static uint64_t receive(tn_channel *channel)
     if (status == TN_ERR_TIMED_OUT || status == TN_ERR_CLOSED || status == TN_ERR_PEER_DIED)
         return 0;
     TN_CHECK_OK(status);
-    assert_int_equal(m.size_bytes, sizeof number);
-    memcpy(&number, m.bytes, sizeof number);
     assert_int_equal(m.tensor_count, 1);
     assert_int_equal(tn_tensor_count(m.tensors[0]), TENSOR_BYTES);
     const uint8_t *bytes = tn_tensor_data(m.tensors[0]);
-    for (int i = 0; i < TENSOR_BYTES; i++)
+    assert_true(m.size_bytes == sizeof number || m.size_bytes == 0);
+    memcpy(&number, m.size_bytes != 0 ? m.bytes : bytes, sizeof number);
+    assert_int_equal(number % 2 != 0, m.size_bytes == 0);
+    for (size_t i = m.size_bytes != 0 ? 0 : sizeof number; i < TENSOR_BYTES; i++)
         TN_CHECK(bytes[i] == CRASH_BYTE);
     tn_message_fini(&m);
     return number;
@@ -137,6 +141,7 @@ static void go_on(struct crash_world *w)
 /* ---- operations -------------------------------------------------------------------------- */
 
 static void publish_new(struct crash_world *w) { publish(w, NEW); }
+static void publish_new_with_bytes(struct crash_world *w) { publish(w, NEW + 1); }
 
 static void expect_behind(struct crash_world *w, uint64_t from, uint64_t count)
 {
@@ -144,35 +149,37 @@ static void expect_behind(struct crash_world *w, uint64_t from, uint64_t count)
         expect(w->behind, from + i);
 }
 
-/* @return whether the message of the operation is there; without a death it is */
-static bool has_new(struct crash_world *w)
+/* @return the message of the operation; 0: it is not there. Without a death it is */
+static uint64_t find_new(struct crash_world *w)
 {
     uint64_t number = receive(w->reader);
-    assert_true(number == NEW || (number == 0 && w->has_died));
-    return number == NEW;
+    assert_true(number == NEW || number == NEW + 1 || (number == 0 && w->has_died));
+    return number;
 }
 
 static void check_published(struct crash_world *w)
 {
-    bool is_published = has_new(w);
+    uint64_t found = find_new(w);
     expect_behind(w, FIRST_BEHIND, 1);
-    expect(w->behind, is_published ? NEW : 0);
+    expect(w->behind, found);
     go_on(w);
 }
 
+/* A publisher that drops empties the slot first, and may die then. */
 static void check_dropped(struct crash_world *w)
 {
-    bool is_published = has_new(w);
-    expect_behind(w, FIRST_BEHIND + is_published, CAPACITY - is_published);
-    expect(w->behind, is_published ? NEW : 0);
-    assert_int_equal(info_of(w->behind).lost, is_published);
+    uint64_t found = find_new(w), first = receive(w->behind), lost = first - FIRST_BEHIND;
+    assert_true(lost == 1 || (lost == 0 && found == 0));
+    expect_behind(w, first + 1, CAPACITY - lost - 1);
+    expect(w->behind, found);
+    assert_int_equal(info_of(w->behind).lost, lost);
     go_on(w);
 }
 
 /* Only if it was disconnected may it miss the message. */
 static void check_disconnected(struct crash_world *w)
 {
-    bool is_published = has_new(w), is_left = info_of(w->behind).is_subscribed;
+    bool is_published = find_new(w) != 0, is_left = info_of(w->behind).is_subscribed;
     assert_true(!is_left || !is_published);
     if (is_left)
         expect_behind(w, FIRST_BEHIND, CAPACITY);
@@ -266,6 +273,10 @@ const struct crash_op crash_channel_ops[] = {
     {.name = "channel_publish",
      .prepare = with_room,
      .run = publish_new,
+     .check = check_published},
+    {.name = "channel_publish_with_bytes",
+     .prepare = with_room,
+     .run = publish_new_with_bytes,
      .check = check_published},
     {.name = "channel_publish_dropping",
      .prepare = full_to_drop,
