@@ -29,15 +29,16 @@ static bool is_hungry(const struct tni_plan *plan, uint32_t pool_mask)
 
 /* What decides between lanes: the smaller pair comes first. */
 struct rank {
-    uint64_t priority; /* of the user, then whether it feeds a hungry resource */
+    uint64_t priority; /* of the user, then whether it comes before those in order */
     const struct tni_task *head;
 };
 
 static struct rank rank_lane(const struct tni_plan *plan, const struct tni_lane *lane)
 {
     const struct tni_task *head = tni_lane_head(lane);
-    bool feeds = lane->feeds != 0 && is_hungry(plan, lane->feeds);
-    return (struct rank){(head->key >> PRIORITY_SHIFT) << 1 | !feeds, head};
+    bool is_first =
+        lane->skipped >= plan->skips || (lane->feeds != 0 && is_hungry(plan, lane->feeds));
+    return (struct rank){(head->key >> PRIORITY_SHIFT) << 1 | !is_first, head};
 }
 
 static bool rank_precedes(const struct rank *a, const struct rank *b)
@@ -265,16 +266,26 @@ static void reserve(struct tni_plan *plan, struct tni_lane *lane)
             from_ns == TNI_FOREVER ? 0 : from_ns;
 }
 
-/* Count that a task of `chosen` begins before the first tasks of blocked lanes. */
+/* Whether a task comes before another one, whatever they feed. */
+static bool is_earlier(const struct tni_task *a, const struct tni_task *b)
+{
+    uint64_t of_a = a->key >> PRIORITY_SHIFT, of_b = b->key >> PRIORITY_SHIFT;
+    return of_a != of_b ? of_a < of_b : tni_task_precedes(a, b);
+}
+
+/*
+ * Count that a task of `chosen` begins before the first tasks of lanes that are blocked, or
+ * that come before it but for what it feeds.
+ */
 static void count_skips(struct tni_plan *plan, const struct tni_lane *chosen,
                         const struct rank *rank)
 {
     for (struct tni_lane *lane = plan->active; lane != NULL; lane = lane->next_active) {
-        if (!lane->is_blocked || lane == chosen ||
-            (lane->signature->pool_mask & chosen->signature->pool_mask) == 0)
+        if (lane == chosen || (lane->signature->pool_mask & chosen->signature->pool_mask) == 0)
             continue;
         struct rank other = rank_lane(plan, lane);
-        if (rank_precedes(&other, rank) && ++lane->skipped >= plan->skips)
+        bool is_overtaken = rank_precedes(&other, rank) || is_earlier(other.head, rank->head);
+        if (is_overtaken && ++lane->skipped >= plan->skips && lane->is_blocked)
             reserve(plan, lane);
     }
 }

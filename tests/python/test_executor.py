@@ -45,6 +45,26 @@ def test_request_that_cannot_be_met_is_an_error_of_submit(executor, resources, e
     assert executor.submit(abs, -1).result(WAIT_S) == 1
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
+def test_cpus_are_those_that_the_process_may_use():
+    program = """
+import os, tenon
+one, *_ = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {one})
+with tenon.Executor() as executor:
+    executor.submit(print, "runs", resources={"CPU": 1}).result()
+    try:
+        executor.submit(print, resources={"CPU": 2})
+    except ValueError as error:
+        print(error)
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S
+    ).stdout.splitlines()
+    assert printed[0] == "runs"
+    assert "CPU" in printed[1]
+
+
 def test_error_and_context_of_the_caller(executor):
     variable = contextvars.ContextVar("variable")
     variable.set(5)

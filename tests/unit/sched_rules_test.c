@@ -438,6 +438,55 @@ TN_TEST(what_a_scarce_resource_waits_for_comes_first)
     assert_int_equal(begin_of_feeder(8), 11 * 10 * MS); /* the GPU has enough to do */
 }
 
+/*
+ * Tasks 0 and 1, the earliest, feed nothing; the others feed a resource that is always hungry.
+ * How many of the others begin before task `which`?
+ */
+static uint32_t count_feeders_before(uint32_t which, uint32_t skips)
+{
+    enum { FEEDERS = 150, TASKS = 2 + 2 * FEEDERS };
+    static tn_task tasks[TASKS];
+    static uint64_t ends[TASKS], inputs[FEEDERS];
+    memset(ran, 0, sizeof ran);
+    tn_sched *sched = open_sched((tn_sched_options){
+        .resources = "CPU=4 GPU=(0,1,2,3)", .order = TN_ORDER_DEPTH, .skips = skips});
+    tn_graph *graph = open_graph(sched);
+    tn_kind *cpu = add_kind(sched, NULL, NULL), *wide = add_kind(sched, "CPU=4", NULL);
+    tn_kind *gpu = add_kind(sched, "CPU=0 GPU=1", NULL);
+    for (uint32_t i = 0; i < TASKS; i++) {
+        bool is_gpu = i > 1 && i % 2 != 0;
+        tasks[i] = (tn_task){.kind = i == 0   ? wide
+                                     : is_gpu ? gpu
+                                              : cpu,
+                             .run_ns = (is_gpu ? 1 : 10) * MS};
+        if (is_gpu)
+            inputs[i / 2 - 1] = TN_TASK_OF_LIST(i - 1);
+        ends[i] = i > 1 ? (i - 1) / 2 : 0;
+    }
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TASKS,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    (void)run(sched, graph);
+    tn_sched_close(sched);
+    uint32_t before = 0;
+    for (uint32_t i = 2; i < TASKS; i += 2)
+        before += ran[i].began_ns < ran[which].began_ns;
+    return before;
+}
+
+TN_TEST(what_feeds_a_scarce_resource_overtakes_only_so_often)
+{
+    for (uint32_t skips = 1; skips <= 16; skips *= 4) {
+        /* The four that run when the last skip is counted begin beside it. */
+        uint32_t plain = count_feeders_before(1, skips), wide = count_feeders_before(0, skips);
+        tnt_note("skips %u: %u before the plain task, %u before the wide one", skips, plain,
+                 wide);
+        assert_true(plain <= skips + 4);
+        assert_true(wide >= plain && wide <= 2 * skips + 8);
+    }
+}
+
 /* ---- how many results lie in memory ------------------------------------------------------ */
 
 enum { MOST_INPUTS = 1200 };
