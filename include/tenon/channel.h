@@ -106,8 +106,8 @@ enum {
  *         TN_ERR_INVALID, TN_ERR_CLOSED (this process has left the domain), TN_ERR_FORKED,
  *         TN_ERR_STALE (damage to shared memory has ended the channel)
  *
- * Threads: none that uses the handle meanwhile.   Blocks: bounded.   Fork: yes.
- * Crash: the channel does not wait for the subscriber.
+ * Threads: none that receives or subscribes by the handle meanwhile.   Blocks: bounded.
+ * Fork: yes.   Crash: the channel does not wait for the subscriber.
  */
 TN_API TN_NODISCARD int tn_channel_subscribe(tn_channel *channel, uint32_t from);
 
@@ -116,8 +116,8 @@ TN_API TN_NODISCARD int tn_channel_subscribe(tn_channel *channel, uint32_t from)
  * subscription the call does nothing.
  * @return 0, TN_ERR_INVALID, TN_ERR_CLOSED, TN_ERR_FORKED, TN_ERR_STALE
  *
- * Threads: none that uses the handle meanwhile.   Blocks: never.   Fork: yes; a child does not
- * end its parent's subscription.   Crash: the reaper does the rest.
+ * Threads: none that receives or subscribes by the handle meanwhile.   Blocks: never.
+ * Fork: yes; a child does not end its parent's subscription.   Crash: the reaper does the rest.
  */
 TN_API TN_NODISCARD int tn_channel_unsubscribe(tn_channel *channel);
 

@@ -111,14 +111,14 @@ static int bind(struct tn_object *handle)
         channel->policy > TN_CHANNEL_DISCONNECT)
         return tni_fail(TN_ERR_CORRUPT,
                         "the channel " TNI_TITLE_FORMAT
-                        " of %u messages names no block for them",
+                        " is damaged: it names no memory block for its %u messages",
                         TNI_TITLE(object->name), TNI_LOOK(object->capacity));
     return 0;
 }
 
 /* ---- subscriptions ----------------------------------------------------------------------- */
 
-/* I2 */
+/* A dead owner may have filled the next slot, and not stored `last`: do that now (I2). */
 int tni_channel_claim(struct tni_channel_handle *channel, uint64_t deadline_ns)
 {
     struct tni_object *object = channel->handle.object;

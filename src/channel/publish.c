@@ -60,7 +60,7 @@ static int wait_for_space(struct tni_channel_handle *channel, uint64_t deadline_
     return status == TN_ERR_TIMED_OUT ? fail_behind(channel) : status;
 }
 
-/* I4 */
+/* Disconnect each subscriber that has not received the oldest message (I4). */
 static void disconnect_slow(struct tni_channel_handle *channel)
 {
     const struct tni_slots *slots = &channel->slots;

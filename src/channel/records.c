@@ -29,22 +29,9 @@ void tni_channel_for_each_record(const struct tni_segment *s, tni_record_fn *eac
     }
 }
 
-struct counted {
-    tni_block block;
-    uint64_t count;
-};
-
-static void count_same(tni_block block, void *context)
-{
-    struct counted *counted = context;
-    counted->count += block.id == counted->block.id;
-}
-
 uint64_t tni_channel_count_records(const struct tni_segment *s, tni_block block)
 {
-    struct counted counted = {.block = block};
-    tni_channel_for_each_record(s, count_same, &counted);
-    return counted.count;
+    return tni_record_count(s, tni_channel_for_each_record, block);
 }
 
 /* ---- inspection -------------------------------------------------------------------------- */

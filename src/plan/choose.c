@@ -29,7 +29,8 @@ static bool is_hungry(const struct tni_plan *plan, uint32_t pool_mask)
 
 /* What decides between lanes: the smaller pair comes first. */
 struct rank {
-    uint64_t priority; /* of the user, then whether it comes before those in order */
+    uint64_t priority; /* of the user; then 0 for a lane that feeds a hungry resource, or that
+                          was overtaken too often, and 1 for the others */
     const struct tni_task *head;
 };
 

@@ -36,6 +36,27 @@ TNI_PART(ref, TNI_PART_REF)
 
 /** Called with every block that a record names. */
 typedef void tni_record_fn(tni_block block, void *context);
+/** What calls a function so, for the records of one room. */
+typedef void tni_each_record_fn(const struct tni_segment *segment, tni_record_fn *each,
+                                void *context);
+
+struct tni_counted {
+    tni_block block;
+    uint64_t count;
+};
+static inline void tni_counted_add(tni_block block, void *context)
+{
+    struct tni_counted *counted = context;
+    counted->count += block.id == counted->block.id;
+}
+/** How many of the records of a room name a block. */
+static inline uint64_t tni_record_count(const struct tni_segment *segment,
+                                        tni_each_record_fn *for_each, tni_block block)
+{
+    struct tni_counted counted = {.block = block};
+    for_each(segment, tni_counted_add, &counted);
+    return counted.count;
+}
 
 /** What a new block is for. */
 struct tni_block_about {

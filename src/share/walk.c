@@ -80,22 +80,9 @@ void tni_ticket_for_each_record(const struct tni_segment *s, tni_record_fn *each
     }
 }
 
-struct tally {
-    tni_block block;
-    uint64_t count;
-};
-
-static void count_block(tni_block block, void *context)
-{
-    struct tally *tally = context;
-    tally->count += block.id == tally->block.id;
-}
-
 uint64_t tni_ticket_count_records(const struct tni_segment *s, tni_block block)
 {
-    struct tally tally = {.block = block};
-    tni_ticket_for_each_record(s, count_block, &tally);
-    return tally.count;
+    return tni_record_count(s, tni_ticket_for_each_record, block);
 }
 
 /* ---- the public list --------------------------------------------------------------------- */

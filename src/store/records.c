@@ -34,23 +34,12 @@ void tni_store_for_each_record(const struct tni_segment *s, tni_record_fn *each,
     }
 }
 
-struct counted {
-    tni_block block;
-    uint64_t count;
-};
-
-static void count_same(tni_block block, void *context)
-{
-    struct counted *counted = context;
-    counted->count += block.id == counted->block.id;
-}
-
 uint64_t tni_store_count_records(const struct tni_segment *s, tni_block block)
 {
-    struct counted counted = {.block = block};
-    if (tni_class_is_message(tni_block_class(block))) /* entries name no other blocks */
-        tni_store_for_each_record(s, count_same, &counted);
-    return counted.count;
+    /* Entries name no other blocks. */
+    return tni_class_is_message(tni_block_class(block))
+               ? tni_record_count(s, tni_store_for_each_record, block)
+               : 0;
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */

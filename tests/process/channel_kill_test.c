@@ -65,22 +65,17 @@ static void make_channel(const struct act *act)
     }
 }
 
+static int run_in_child(void *argument)
+{
+    const struct act *act = argument;
+    act->run();
+    return 0;
+}
+
 /* @return whether a child was killed at that passing of the point */
 static bool die(const struct act *act, const char *point, unsigned passing)
 {
-    fflush(NULL);
-    pid_t pid = fork();
-    TN_CHECK(pid >= 0);
-    if (pid == 0) {
-        tni_kill_point_arm(point, passing);
-        act->run();
-        _exit(0);
-    }
-    int status = tnt_wait(pid);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return false;
-    TN_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    return true;
+    return tnt_kill_at(point, passing, run_in_child, (void *)(uintptr_t)act);
 }
 
 /* ---- what the others find ---------------------------------------------------------------- */

@@ -72,6 +72,16 @@ static void put_value(struct crash_world *w, const char *key)
     tn_tensor_unref(tensor);
 }
 
+/* End a message, whose only tensor must be as it was sent. */
+static void end_whole(tn_message *m)
+{
+    assert_int_equal(m->tensor_count, 1);
+    const uint8_t *bytes = tn_tensor_data(m->tensors[0]);
+    for (uint32_t i = 0; i < PAIR_BYTES; i++)
+        TN_CHECK(bytes[i] == CRASH_BYTE);
+    tn_message_fini(m);
+}
+
 enum { PAIR_KEYS = 2 };
 /* A new key takes the place of the one that was used least recently. */
 static void make_store(struct crash_world *w)
@@ -92,11 +102,7 @@ static bool get_value(struct crash_world *w, const char *key)
     if (status == TN_ERR_NOT_FOUND)
         return false;
     TN_CHECK_OK(status);
-    assert_int_equal(m.tensor_count, 1);
-    const uint8_t *bytes = tn_tensor_data(m.tensors[0]);
-    for (uint32_t i = 0; i < PAIR_BYTES; i++)
-        TN_CHECK(bytes[i] == CRASH_BYTE);
-    tn_message_fini(&m);
+    end_whole(&m);
     return true;
 }
 
@@ -150,11 +156,7 @@ static bool receive_one(tn_channel *channel)
     if (status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED)
         return false;
     TN_CHECK_OK(status);
-    assert_int_equal(m.tensor_count, 1);
-    const uint8_t *bytes = tn_tensor_data(m.tensors[0]);
-    for (uint32_t i = 0; i < PAIR_BYTES; i++)
-        TN_CHECK(bytes[i] == CRASH_BYTE);
-    tn_message_fini(&m);
+    end_whole(&m);
     return true;
 }
 
