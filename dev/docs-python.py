@@ -25,7 +25,7 @@ CLASSES = {
 }
 GROUPS = {
     "Where tensors live": ["domain", "Domain", "devices", "Device"],
-    "Tensors": ["empty", "zeros", "full", "asarray", "share", "from_dlpack", "from_cuda_array", "Tensor"],
+    "Tensors": ["empty", "zeros", "full", "asarray", "numpy_allocator", "share", "from_dlpack", "from_cuda_array", "Tensor"],
     "Meeting by name": ["Queue", "Message", "Lock", "Event", "Semaphore"],
     "One copy for all processes": ["Store", "StoreEntry", "StoreInfo"],
     "One message to every subscriber": ["Channel", "ChannelInfo"],

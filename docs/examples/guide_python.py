@@ -39,6 +39,14 @@ def arrays():
     message = queue.get()
     shared[0] = 6
     assert message["x"][0] == message["y"][0][0] == 6
+    # show: allocator
+    with tenon.numpy_allocator():
+        scaled = np.arange(1 << 20) * 0.5  # made in shared memory
+    queue.put(scaled)                      # not copied; nor is what libraries over NumPy make there
+    # end
+    received = queue.get()
+    scaled[3] = 7
+    assert received[3] == 7
 
 
 def meet():

@@ -251,5 +251,6 @@ int tnp_condition_init(PyObject *module);
 int tnp_process_init(PyObject *module);
 int tnp_inspect_init(PyObject *module);
 int tnp_sched_init(PyObject *module);
+int tnp_numpy_memory_init(PyObject *module);
 
 #endif

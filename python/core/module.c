@@ -39,7 +39,7 @@ static int fill(PyObject *module)
         tnp_popped_init,  tnp_backlog_init,  tnp_codec_init,        tnp_sync_init,
         tnp_guard_init,   tnp_any_lock_init, tnp_synchronized_init, tnp_condition_init,
         tnp_process_init, tnp_inspect_init,  tnp_sched_init,        tnp_traffic_init,
-        tnp_store_init,   tnp_channel_init,
+        tnp_store_init,   tnp_channel_init,  tnp_numpy_memory_init,
     };
     if (check_interpreter() < 0)
         return -1;

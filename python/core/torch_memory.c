@@ -4,13 +4,12 @@
  *
  * torch.cuda.memory.CUDAPluggableAllocator calls the three exported functions in any thread,
  * with or without the GIL, and with locks of PyTorch held. So they never take the GIL: a mutex
- * of this file protects the table, and is held while the domain that has the memory is closed.
+ * of this file protects the pieces, and is held while the domain that has the memory is closed.
  * Source: PyTorch, "Using custom memory allocators for CUDA", notes/cuda.html.
  */
-#include "core.h"
+#include "pieces.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -19,32 +18,9 @@ EXPORTED void *tenon_torch_alloc(ptrdiff_t size_bytes, int device, void *stream)
 EXPORTED void tenon_torch_free(void *address, ptrdiff_t size_bytes, int device, void *stream);
 EXPORTED void tenon_torch_record_stream(void *address, void *stream);
 
-struct piece {
-    struct piece *next;
-    const void *address;
-    tn_tensor *tensor; /* the only reference that this file has */
-};
-
-enum { BUCKETS = 1024 };
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tn_domain *domain_now; /* where new pieces are made; NULL: nowhere */
-static struct piece *buckets[BUCKETS];
-static size_t piece_count;
-
-static struct piece **bucket_of(const void *address)
-{
-    return &buckets[((uintptr_t)address >> 9) % BUCKETS];
-}
-
-/* Where a piece hangs; what is there is NULL if it is none of this file's. */
-static struct piece **place_of(const void *address)
-{
-    struct piece **at = bucket_of(address);
-    while (*at != NULL && (*at)->address != address)
-        at = &(*at)->next;
-    return at;
-}
+static struct tnp_pieces pieces;
 
 static int make(ptrdiff_t size_bytes, int device, tn_tensor **ret)
 {
@@ -61,22 +37,12 @@ static int make(ptrdiff_t size_bytes, int device, tn_tensor **ret)
 void *tenon_torch_alloc(ptrdiff_t size_bytes, int device, void *stream)
 {
     (void)stream;
-    struct piece *piece = malloc(sizeof *piece);
+    tn_tensor *tensor;
     void *address = NULL;
-    if (piece == NULL)
-        return NULL;
     pthread_mutex_lock(&lock);
-    if (make(size_bytes, device, &piece->tensor) == 0) {
-        address = tn_tensor_data(piece->tensor);
-        struct piece **bucket = bucket_of(address);
-        piece->address = address;
-        piece->next = *bucket;
-        *bucket = piece;
-        piece_count++;
-        piece = NULL;
-    }
+    if (make(size_bytes, device, &tensor) == 0)
+        address = tnp_pieces_add(&pieces, tensor);
     pthread_mutex_unlock(&lock);
-    free(piece);
     return address;
 }
 
@@ -88,23 +54,20 @@ void tenon_torch_free(void *address, ptrdiff_t size_bytes, int device, void *str
 {
     (void)size_bytes, (void)device;
     pthread_mutex_lock(&lock);
-    struct piece **at = place_of(address), *piece = *at;
-    if (piece != NULL) {
-        *at = piece->next;
-        piece_count--;
-        (void)!tn_tensor_record(piece->tensor, stream);
-        tn_tensor_unref(piece->tensor);
+    tn_tensor *tensor = tnp_pieces_take(&pieces, address);
+    if (tensor != NULL) {
+        (void)!tn_tensor_record(tensor, stream);
+        tn_tensor_unref(tensor);
     }
     pthread_mutex_unlock(&lock);
-    free(piece);
 }
 
 void tenon_torch_record_stream(void *address, void *stream)
 {
     pthread_mutex_lock(&lock);
-    struct piece *piece = *place_of(address);
-    if (piece != NULL)
-        (void)!tn_tensor_record(piece->tensor, stream);
+    tn_tensor *tensor = tnp_pieces_find(&pieces, address);
+    if (tensor != NULL)
+        (void)!tn_tensor_record(tensor, stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -130,7 +93,7 @@ static PyObject *torch_memory_count(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     pthread_mutex_lock(&lock);
-    size_t count = piece_count;
+    size_t count = pieces.count;
     pthread_mutex_unlock(&lock);
     return PyLong_FromSize_t(count);
 }

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ._meeting import Event, Lock, Message, Queue, Semaphore
     from ._model_files import load_file
     from ._models import Model, load, publish, unload
+    from ._numpy import numpy_allocator
     from ._resources import resource_id as resource_id, resources as resources, secede as secede
     from ._schedulers import set_options
     from ._store import Store, StoreEntry, StoreInfo
@@ -73,6 +74,7 @@ else:
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
         "_model_files": ["load_file"],
         "_models": ["Model", "load", "publish", "unload"],
+        "_numpy": ["numpy_allocator"],
         "_resources": ["resource_id", "resources", "secede"],
         "_schedulers": ["set_options"],
         "_store": ["Store", "StoreEntry", "StoreInfo"],
@@ -142,6 +144,7 @@ __all__ = [
     "inspect",
     "load",
     "load_file",
+    "numpy_allocator",
     "publish",
     "resource_id",
     "resources",

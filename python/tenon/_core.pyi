@@ -287,6 +287,11 @@ def find_device(text: str, /) -> str:
 def set_torch_memory(domain: Domain, /) -> None:
     """Let tenon_torch_alloc(), a function in C for PyTorch's pluggable allocator, take memory of this domain."""
 def torch_memory_count() -> int: ...  # pieces of tenon_torch_alloc() that are not free again
+def numpy_allocator(domain: Domain, least_bytes: int, most_bytes: int, /) -> Any:
+    """An allocator for set_numpy_allocator(). `most_bytes` are of all arrays that it made and that exist."""
+def set_numpy_allocator(allocator: Any, /) -> Any:
+    """Set what makes the memory of NumPy's arrays in this context: an allocator of numpy_allocator(), what this call
+    returned before, or None for NumPy's own. Returns what did before. It imports NumPy."""
 def strategies() -> list[str]: ...
 def get_strategy() -> str: ...
 def set_strategy(name: str, /) -> None: ...

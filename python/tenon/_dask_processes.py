@@ -20,17 +20,19 @@ import dask
 from dask import core, optimization
 from dask import multiprocessing as dask_processes
 
-from . import _calls, _cpython, _dask_calls, _dask_graph, _dask_requests, _explain, _resources, _schedulers
+from . import _calls, _core, _cpython, _dask_calls, _dask_graph, _dask_requests, _domain, _explain, _resources, _schedulers
 from . import multiprocessing as tenon_processes
 from .multiprocessing._pool_engine import processes
 from .multiprocessing.pool import WorkerDied
 
 SMALL = 4096  # bytes: less is copied, not shared
+SMALL_ARRAY = 1 << 16  # bytes: less is made in private memory
 DEEPEST = 50  # calls within each other that pickle can go through
 
 _pools = {}
 _users = collections.Counter()  # runs, by pool
 _lock = threading.Lock()
+_worker_count = None  # in a worker: how many its pool has
 
 
 def dumps(value):
@@ -80,7 +82,27 @@ def dump_result(key, value):
 def load_task(key, value):
     """In a worker: a task and its arguments."""
     with naming(f"the task {key!r}, or an argument of it, cannot be unpickled"):
-        return loads(value)
+        task = loads(value)
+    if "numpy" in sys.modules:  # the task may use it
+        allocator = allocator_of_worker()
+        if allocator is not None:
+            _core.set_numpy_allocator(allocator)
+    return task
+
+
+@functools.lru_cache(maxsize=None)
+def allocator_of_worker():
+    """In a worker: what makes arrays in shared memory, so that those that a task returns are not copied there.
+
+    All workers together take half of the quota at most: results need room, too. None: NumPy is too old.
+    """
+    domain = _domain.default()
+    allocator = _core.numpy_allocator(domain, SMALL_ARRAY, domain.quota_bytes // 2 // _worker_count)
+    try:
+        _core.set_numpy_allocator(_core.set_numpy_allocator(allocator))
+    except _core.Unsupported:
+        return None
+    return allocator
 
 
 def run_in_worker(slots, execute, tasks):
@@ -101,7 +123,9 @@ def versions():
     return {"tenon": __version__, "dask": dask.__version__, "Python": sys.version.split()[0]}
 
 
-def initialize(initializer, expected):
+def initialize(initializer, expected, worker_count):
+    global _worker_count
+    _worker_count = worker_count
     if versions() != expected:
         raise RuntimeError(f"the versions of this worker are {versions()}, those of its parent {expected}")
     dask_processes.initialize_worker_process(pickle.loads(initializer))
@@ -188,7 +212,7 @@ def take_pool(count, initializer):
         if os.environ.get("PYTHONHASHSEED") in (None, "0"):
             os.environ["PYTHONHASHSEED"] = "6640"  # as Dask does, so that hashes are the same in all workers
         pool = tenon_processes.get_context(context).Pool(
-            count, initialize, (cloudpickle.dumps(initializer), versions())
+            count, initialize, (cloudpickle.dumps(initializer), versions(), count)
         )
         if initializer is None:
             _pools[place] = pool

@@ -78,6 +78,35 @@ def test_array_that_was_received_is_sent_without_a_copy():
     assert first[0] == 5  # the task wrote into the memory of this process's array
 
 
+def test_array_that_a_task_makes_is_sent_without_a_copy():
+    def make(after):
+        array = np.full(LARGE, 3.0) + 1
+        return array, array.ctypes.data
+
+    def compare(made):
+        array, place = made
+        return array[0], array.ctypes.data == place
+
+    graph = {"first": (np.ones, 1), "made": (make, "first"), "compared": (compare, "made")}
+    assert get(graph, "compared", num_workers=1, optimize_graph=False) == (4.0, True)
+
+
+def test_arrays_beyond_the_part_of_a_worker_are_copied():
+    def fill(_):
+        kept = [np.ones(1 << 20, "uint8") for _ in range(64)]
+        return sum(tenon.domain().find(array.ctypes.data, 1) is not None for array in kept)
+
+    domain = tenon.domain()
+    before = domain.quota_bytes
+    domain.set_quota(64 << 20)
+    try:
+        graph = {"first": (np.ones, 1), "filled": (fill, "first")}
+        filled = get(graph, "filled", num_workers=1, initializer=int, optimize_graph=False)
+    finally:
+        domain.set_quota(before)
+    assert 0 < filled <= 32
+
+
 def test_attributes_and_kinds_of_arrays_arrive():
     graph = {
         "fortran": (functools.partial(np.ones, (300, 400), order="F"),),
