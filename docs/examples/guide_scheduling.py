@@ -194,6 +194,21 @@ def share():
         assert tenon.dask.get({"x": (small, 1), "y": (decode, 2)}, ["x", "y"]) == (None, None)
 
 
+def ways():
+    import tenon.dask
+
+    # show: otherwise
+    @tenon.resources(GPU=1, CPU=0, otherwise={"CPU": 2})
+    def enlarge(image):
+        device = tenon.resource_id("GPU", None)            # None: this call has two CPUs instead
+        return image.repeat(2) if device is None else apply_kernel(device, image.repeat(2)) / 2
+    # end
+
+    for machine in {"CPU": 2}, {"CPU": 2, "GPU": (0,)}:
+        with tenon.set_options(resources=machine):
+            assert tenon.dask.get({"x": (np.ones, 4), "y": (enlarge, "x")}, "y").sum() == 8
+
+
 def memory():
     import tenon.dask
 
@@ -292,7 +307,7 @@ def trace():
 def main():
     dask_graph()
     tenon.set_options(resources=None)
-    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, after, memory:
+    for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, after, ways, memory:
         part()
     for part in processes, trace:
         part()

@@ -251,8 +251,14 @@ typedef struct tn_task_call {
     uint32_t variant;        /* of the kind */
     tn_message *job;         /* all zero, to be filled in, if the kind has a pool; else NULL */
     const tn_memory *memory; /* where the task has its data; NULL: it names none */
+    uint32_t flags;          /* TN_CALL_* */
+    uint32_t reserved;
 } tn_task_call;
 typedef int tn_task_fn(const tn_task_call *call);
+
+enum {
+    TN_CALL_LAST = 1 /* TN_TASK_OOM fails the task: there is no other way to run it */
+};
 
 /**
  * Take the result of a task that a worker process has run. The function may take a tensor out
@@ -277,7 +283,8 @@ enum { TN_VARIANTS = 4 };
 typedef struct tn_kind_options {
     size_t struct_size;         /* sizeof(tn_kind_options) */
     const char *name;           /* for errors and traces; copied; NULL: "task" */
-    const tn_variant *variants; /* [variant_count]; the one that would end first is taken */
+    const tn_variant *variants; /* [variant_count]; the one that would end first is taken, of
+                                   those for which the scheduler has the resources */
     uint32_t variant_count;     /* 1 to TN_VARIANTS */
     uint32_t attempts;          /* how often a task may be started; default 3 */
     const char *affinity;  /* resources with slots, as in "GPU": begin on the slot that made
@@ -313,11 +320,10 @@ enum {
  *
  * @param ret_kind  owned by the scheduler, until that is closed; untouched on failure
  * @return 0, or
- *         TN_ERR_INVALID    a request is malformed, or the scheduler can never meet it; or
- *                           affinity names what no variant requests; or another scheduler uses
- *                           the pool; or an argument is NULL or out of range
- *         TN_ERR_NO_MEMORY  there is no private memory
- *         TN_ERR_SYSTEM     the thread that uses the pool could not be started
+ *         TN_ERR_INVALID    a request is malformed; or the scheduler can never meet any of
+ *                           them; or affinity names what no variant requests; or another
+ * scheduler uses the pool; or an argument is NULL or out of range TN_ERR_NO_MEMORY  there is no
+ * private memory TN_ERR_SYSTEM     the thread that uses the pool could not be started
  *         TN_ERR_FORKED
  *
  * Blocks: never.

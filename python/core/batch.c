@@ -21,10 +21,12 @@ struct job {
     PyObject *callable;  /* owned */
 };
 
-static int run_job(struct tnp_call *call)
+static int run_job(struct tnp_call *call, const tn_task_call *now)
 {
     struct job job = *(struct job *)call;
-    PyObject *result = PyObject_CallNoArgs(job.callable); /* which ends in no forked child */
+    bool is_last = (now->flags & TN_CALL_LAST) != 0;
+    PyObject *result = PyObject_CallOneArg(
+        job.callable, is_last ? Py_True : Py_False); /* which ends in no forked child */
     bool has_run_out = result == Py_True;
     if (result == NULL)
         PyErr_WriteUnraisable(job.callable);

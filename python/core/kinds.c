@@ -62,30 +62,49 @@ static int run_call(const tn_task_call *call)
     tnp_sched_of_task = its->of;
     call_of_thread = call;
     tnp_bytes_of_task = 0;
-    int status = its->run(its);
+    int status = its->run(its, call);
     tnp_sched_of_task = outer;
     call_of_thread = outer_call;
     return status;
 }
 
+/* -1: raised */
+static int read_variants(PyObject *requests, tn_variant ret_variants[TN_VARIANTS])
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(requests); i++) {
+        if (i == TN_VARIANTS) {
+            PyErr_Format(PyExc_ValueError, "a task has %d requests at most", TN_VARIANTS);
+            return -1;
+        }
+        const char *text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(requests, i));
+        if (text == NULL)
+            return -1;
+        ret_variants[i] = (tn_variant){.run = run_call, .request = text};
+    }
+    return 0;
+}
+
 PyObject *tnp_sched_kind(tnp_sched *its, PyObject *args)
 {
-    const char *name, *request, *affinity;
+    const char *name, *affinity;
     int writes_inputs;
+    PyObject *requests;
+    tn_variant variants[TN_VARIANTS];
     tn_kind *made;
-    if (!PyArg_ParseTuple(args, "szzp", &name, &request, &affinity, &writes_inputs) ||
-        tnp_sched_of(its) == NULL)
+    if (!PyArg_ParseTuple(args, "sO!zp", &name, &PyTuple_Type, &requests, &affinity,
+                          &writes_inputs) ||
+        read_variants(requests, variants) < 0 || tnp_sched_of(its) == NULL)
         return NULL;
     tn_kind **kinds = tnp_grow(its->kinds, sizeof *kinds, its->kind_count, &its->kind_room);
     if (kinds == NULL)
         return PyErr_NoMemory();
     its->kinds = kinds;
-    const tn_variant variant = {.run = run_call, .request = request};
-    int status = tn_kind_create(its->sched,
-                                TN_OPTIONS(tn_kind_options, .name = name, .variants = &variant,
-                                           .variant_count = 1, .affinity = affinity,
-                                           .flags = writes_inputs ? TN_KIND_WRITES_INPUTS : 0),
-                                &made);
+    int status = tn_kind_create(
+        its->sched,
+        TN_OPTIONS(tn_kind_options, .name = name, .variants = variants,
+                   .variant_count = (uint32_t)PyTuple_GET_SIZE(requests), .affinity = affinity,
+                   .flags = writes_inputs ? TN_KIND_WRITES_INPUTS : 0),
+        &made);
     if (status != 0)
         return tnp_raise(status);
     its->has_affinity |= affinity != NULL;

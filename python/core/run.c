@@ -167,8 +167,9 @@ static bool has_run_out(struct node *node)
     return true;
 }
 
-static int run_node(struct tnp_call *call)
+static int run_node(struct tnp_call *call, const tn_task_call *now)
 {
+    (void)now;
     struct node *node = (struct node *)call;
     struct tnp_run *run = node->run;
     unsigned forks = tnp_forks;

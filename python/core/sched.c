@@ -296,7 +296,7 @@ static PyMethodDef methods[] = {
      "close($self, /, *, at_exit=False)\n--\n\n"
      "Wait for the calls of all batches, and end the threads."},
     {"kind", (PyCFunction)tnp_sched_kind, METH_VARARGS,
-     "kind($self, name, request, affinity, writes_inputs, /)\n--\n\n"
+     "kind($self, name, requests, affinity, writes_inputs, /)\n--\n\n"
      "Make a kind of task. Returns its index."},
     {"batch", (PyCFunction)tnp_sched_batch, METH_NOARGS,
      "batch($self, /)\n--\n\n"

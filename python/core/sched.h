@@ -9,8 +9,9 @@ typedef struct tnp_sched tnp_sched;
 
 /* What a task calls: the first member of a struct with the rest. */
 struct tnp_call {
-    tnp_sched *of;                     /* that runs it */
-    int (*run)(struct tnp_call *call); /* with the GIL; returns what a tn_task_fn returns */
+    tnp_sched *of; /* that runs it */
+    /* With the GIL; returns what a tn_task_fn returns. */
+    int (*run)(struct tnp_call *call, const tn_task_call *now);
 };
 
 /* What a scheduler notes of its tasks, if it was made with trace=True (trace.c). */

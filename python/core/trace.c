@@ -16,6 +16,7 @@ struct event {
     char *kind, *slots; /* owned */
     uint64_t graph, task, began_ns, ended_ns, cpu_until_ns;
     uint64_t bytes; /* of its result, if that is an array */
+    uint32_t variant;
     int status;
 };
 
@@ -139,6 +140,7 @@ void tnp_trace_note(const tn_task_event *event, void *context)
                        .ended_ns = event->ended_ns,
                        .cpu_until_ns = cpu_until_ns,
                        .bytes = tnp_bytes_of_task,
+                       .variant = event->variant,
                        .status = event->status};
 }
 
@@ -152,10 +154,10 @@ PyObject *tnp_sched_events(tnp_sched *its, PyObject *unused)
     for (size_t i = 0; list != NULL && trace != NULL && i < trace->event_count; i++) {
         const struct event *event = &trace->events[i];
         PyObject *item = Py_BuildValue(
-            "KKssKKKiK", (unsigned long long)event->graph, (unsigned long long)event->task,
+            "KKssKKKiKI", (unsigned long long)event->graph, (unsigned long long)event->task,
             event->kind, event->slots, (unsigned long long)event->began_ns,
             (unsigned long long)event->ended_ns, (unsigned long long)event->cpu_until_ns,
-            event->status, (unsigned long long)event->bytes);
+            event->status, (unsigned long long)event->bytes, event->variant);
         if (item == NULL || PyList_Append(list, item) < 0)
             Py_CLEAR(list);
         Py_XDECREF(item);

@@ -30,8 +30,7 @@ class Call(concurrent.futures.Future):
         self._calls = None  # that have it
         self._place = None  # (batch, number), when the scheduler has it
         self._bytes = 0  # of its result, if that is an array
-        self._ran_out = None  # what its first run raised, if its memory ran out
-        self._is_repeatable = False  # it is called again then
+        self._ran_out = None  # what its last run raised, if its memory ran out
 
     def _end(self, error):
         """Have the outcome of a call that raised."""
@@ -130,15 +129,14 @@ class Calls:
     def _submit(self, future, what, context, run):
         batch, kind, priority, inputs = what
         call = functools.partial(self._call, future, context, run)
-        future._is_repeatable = kind not in self.scheduler.kinds_that_write
         try:
             future._place = batch, batch.submit(kind, call, priority, inputs)
         except BaseException:
             self.forget(future)
             raise
 
-    def _call(self, future, context, run):
-        """Call it. In a thread of the scheduler. Returns whether to call it again, alone."""
+    def _call(self, future, context, run, is_last):
+        """Call it. In a thread of the scheduler. Returns whether to call it again, unless this is the last time."""
         if future._ran_out is None:
             self.forget(future)
             if not future.set_running_or_notify_cancel():
@@ -154,7 +152,7 @@ class Calls:
         except BaseException as error:
             if os.getpid() != pid:
                 _resources.leave_forked(error)
-            if future._is_repeatable and future._ran_out is None and self._has_run_out(error):
+            if not is_last and self._has_run_out(error):
                 future._ran_out = error.with_traceback(None)  # which has this frame
                 return True
             future._end(error)

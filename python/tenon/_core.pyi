@@ -579,17 +579,18 @@ class Scheduler:
         Raises Invalid if another thread runs a graph. With `at_exit`, the tasks of that graph that run are waited for,
         the others do not begin, and SystemExit ends that thread.
         """
-    def kind(self, name: str, request: Optional[str], affinity: Optional[str], writes_inputs: bool, /) -> int:
-        """Make a kind of task, and return its index. With `writes_inputs`, a task whose memory ran out fails."""
+    def kind(self, name: str, requests: Tuple[str, ...], affinity: Optional[str], writes_inputs: bool, /) -> int:
+        """Make a kind of task, and return its index. A task needs what one of the requests says. With `writes_inputs`,
+        a task whose memory ran out fails."""
     def batch(self) -> Batch: ...
     def run(self, graph: dict[Any, Any], keys: list[Any], node_type: type, data_type: type,
             convert: Callable[[Any, Any], Any], find_kind: Callable[[Any], int], /) -> list[Any]:
         """Run what the keys need, and return their values. `convert(key, value)` makes a node of what is no simple
         call; `find_kind(function)` gives the index of the kind of its calls."""
-    def events(self) -> list[Tuple[int, int, str, str, int, int, int, int, int]]:
+    def events(self) -> list[Tuple[int, int, str, str, int, int, int, int, int, int]]:
         """What was noted of tasks, with trace=True: (graph, task, kind, slots, began_ns, ended_ns, cpu_until_ns, status,
-        bytes) each. `cpu_until_ns` is when the task gave back its CPU: before its end, if it seceded or ran a graph
-        itself. `bytes` are those of its result, if it said them."""
+        bytes, request) each. `cpu_until_ns` is when the task gave back its CPU: before its end, if it seceded or ran a graph
+        itself. `bytes` are those of its result, if it said them; `request` is the number of the one with which it ran."""
     def edges(self) -> list[Tuple[int, int, int]]:
         """What was noted of the inputs of tasks of run(), with trace=True: (graph, input, task) each."""
     def resources(self) -> dict[str, Tuple[float, float]]:

@@ -28,7 +28,7 @@ def as_it_is(value):
 def has_requests(graph):
     """Whether a task requests an amount of a resource."""
     return _resources.Request.known and any(
-        not set(_resources.WORDS).issuperset(_resources.request_of(function_of(value)) or ())
+        any(_resources.ways_of(_resources.request_of(function_of(value)) or {}))
         for value in graph.values()
     )
 

@@ -15,7 +15,7 @@ import dask
 from dask import core, optimization
 
 from ._dask_graph import spec
-from ._resources import ATTRIBUTE, WORDS, Request, attribute_of, read_request, request_of
+from ._resources import ATTRIBUTE, MOST_WAYS, Request, attribute_of, read_request, request_of, ways_of
 
 # Their calls only put values together, so they run where the call around them runs.
 CONTAINERS = (list, tuple, dict, set, frozenset, slice)
@@ -39,11 +39,17 @@ def merge(one, other):
     """The request for calls in one task: of each resource the larger amount. None: nothing was said of resources."""
     if one is None or other is None or one == other:
         return other if one is None else one
-    both = Request()
-    for name in {**one, **other}:
-        if name not in WORDS:
+    ways = []
+    for its, others in itertools.product(ways_of(one), ways_of(other)):
+        way = {}
+        for name in {**its, **others}:
             least = 1 if name == "CPU" else 0
-            both[name] = max(one.get(name, least), other.get(name, least))
+            way[name] = max(its.get(name, least), others.get(name, least))
+        if way not in ways:
+            ways.append(way)
+    both = Request(ways[0])
+    if len(ways) > 1:
+        both["otherwise"] = tuple(ways[1:MOST_WAYS])
     both["affinity"] = tuple(dict.fromkeys(one.get("affinity", ()) + other.get("affinity", ())))
     if one.get("writes_inputs") or other.get("writes_inputs"):
         both["writes_inputs"] = True

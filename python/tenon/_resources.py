@@ -14,11 +14,13 @@ from . import _core
 __all__ = ["resource_id", "resources", "secede"]
 
 ATTRIBUTE = "__tenon_resources__"
-WORDS = ("affinity", "writes_inputs")  # of a request, beside the names of resources
+WORDS = ("affinity", "otherwise", "writes_inputs")  # of a request, beside the names of resources
+MOST_WAYS = 4  # TN_VARIANTS: the amounts of a request, and those of its "otherwise"
 
 
 class Request(dict):
-    """What resources() sets: amounts by resource, resources by "affinity", and True by "writes_inputs" if it is so."""
+    """What resources() sets: amounts by resource, resources by "affinity", and if they are there, other amounts that
+    do as well by "otherwise", and True by "writes_inputs"."""
 
     known = False  # whether there is any in this process: else graphs need not be searched for them
 
@@ -76,8 +78,14 @@ def machine_text(machine):
 # ---- requests
 
 
+def ways_of(request):
+    """The amounts of a request, then those that do as well."""
+    amounts = {name: amount for name, amount in request.items() if name not in WORDS}
+    return [amounts, *request.get("otherwise", ())]
+
+
 def read_request(amounts):
-    """A dict of amounts, of resources by "affinity", and of a bool by "writes_inputs", as a Request."""
+    """A dict of amounts and of what else a Request has, as a Request."""
     if not isinstance(amounts, dict):
         raise TypeError(f"the resources of a call are {amounts!r}, not a dict")
     amounts = dict(amounts)
@@ -88,17 +96,34 @@ def read_request(amounts):
     writes_inputs = amounts.pop("writes_inputs", False)
     if not isinstance(writes_inputs, bool):
         raise TypeError(f"writes_inputs is {writes_inputs!r}: it is True or False")
+    otherwise = read_otherwise(amounts.pop("otherwise", ()))
     request_text(amounts)
     for name in affinity:
-        if not amounts.get(name):
+        if not any(way.get(name) for way in (amounts, *otherwise)):
             raise ValueError(f"affinity names the resource {name}, which is not requested")
     request = Request({**amounts, "affinity": tuple(affinity)})
+    if otherwise:
+        request["otherwise"] = otherwise
     if writes_inputs:
         request["writes_inputs"] = True
     return request
 
 
-def resources(*, affinity=(), writes_inputs=False, **amounts):
+def read_otherwise(otherwise):
+    ways = (otherwise,) if isinstance(otherwise, dict) else otherwise
+    if not isinstance(ways, (tuple, list)) or not all(isinstance(way, dict) for way in ways):
+        raise TypeError(f"otherwise is {otherwise!r}: it is a dict of amounts, or a list of them")
+    if len(ways) >= MOST_WAYS:
+        raise ValueError(f"otherwise has {len(ways)} dicts: it may have {MOST_WAYS - 1}")
+    for way in ways:
+        for word in WORDS:
+            if word in way:
+                raise ValueError(f"{word} stands in `otherwise`: it holds for the whole request")
+        request_text(way)
+    return tuple(map(dict, ways))
+
+
+def resources(*, affinity=(), writes_inputs=False, otherwise=(), **amounts):
     """Say what each call of a function needs, when a scheduler of tenon runs it.
 
     Parameters
@@ -109,6 +134,10 @@ def resources(*, affinity=(), writes_inputs=False, **amounts):
     writes_inputs : bool
         Whether a call changes its inputs in place. If so, it is not made again when its memory runs out, since it would
         find other inputs.
+    otherwise : dict, or sequence of up to three of them
+        Amounts that do as well, such as {"CPU": 4} for a function that can do without a GPU: `resource_id("GPU", None)`
+        tells it. A call runs in the way in which it would end first, as earlier calls took; not in one for which there
+        is too little of a resource.
     **amounts : float
         How much of each resource a call needs. CPU is 1 unless it is given, and may be 0. Of a resource with slots,
         a whole number of slots, or a part of one slot.
@@ -120,10 +149,12 @@ def resources(*, affinity=(), writes_inputs=False, **amounts):
     Raises
     ------
     TypeError, ValueError
-        An amount is no number, is negative, or is not finite; affinity names what is not requested; or writes_inputs is
-        no bool.
+        An amount is no number, is negative, or is not finite; affinity names what is not requested; writes_inputs is no
+        bool; or otherwise is something else.
     """
-    request = read_request({**amounts, "affinity": affinity, "writes_inputs": writes_inputs})
+    request = read_request(
+        {**amounts, "affinity": affinity, "writes_inputs": writes_inputs, "otherwise": otherwise}
+    )
 
     def decorate(function):
         try:
@@ -164,11 +195,18 @@ def name_of(function):
 # ---- what a task has
 
 
+_NONE = object()
 _given = threading.local()  # in a worker process: the slots that the scheduler of another process gave its task
 
 
-def resource_id(resource):
+def resource_id(resource, default=_NONE):
     """The slots of a resource that the task of this thread has.
+
+    Parameters
+    ----------
+    resource : str
+    default : any, optional
+        What to return where the task has none, or this thread runs no task.
 
     Returns
     -------
@@ -177,17 +215,20 @@ def resource_id(resource):
     Raises
     ------
     tenon.Invalid
-        This thread runs no task, the task did not request the resource, or the resource has no slots.
+        This thread runs no task, the task did not request the resource, or the resource has no slots; and there is no
+        default.
     """
     slots = getattr(_given, "slots", None)
-    if slots is None:
-        try:
+    try:
+        if slots is None:
             return _core.resource_id(resource)
-        except _core.NotFound as error:
-            raise _core.Invalid(str(error)) from None
-    if resource not in slots:
+        if resource in slots:
+            return slots[resource]
         raise _core.Invalid(f"the task has no slots of the resource {resource}")
-    return slots[resource]
+    except (_core.NotFound, _core.Invalid) as error:
+        if default is not _NONE:
+            return default
+        raise _core.Invalid(str(error)) from None
 
 
 def secede():

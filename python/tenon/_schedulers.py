@@ -34,15 +34,14 @@ class Scheduler:
         _all.add(self.core)
         self._kinds = {}
         self.kinds_with_affinity = set()
-        self.kinds_that_write = set()  # their inputs, so they are not called again
-        self.amounts = {}  # of a call, by the title of its kind
+        self.amounts = {}  # of a call, by the title of its kind: those of each way to run it
 
     def kind(self, name, request):
         """The kind of tasks of this name that need what the request says; None: one CPU."""
-        amounts = dict(request or ())
-        affinity = amounts.pop("affinity", ())
-        writes = amounts.pop("writes_inputs", False)
-        key = (name, _resources.request_text(amounts), " ".join(affinity), writes)
+        ways = _resources.ways_of(request or {})
+        affinity = (request or {}).get("affinity", ())
+        writes = (request or {}).get("writes_inputs", False)
+        key = (name, tuple(map(_resources.request_text, ways)), " ".join(affinity), writes)
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) >= KINDS:
@@ -50,18 +49,16 @@ class Scheduler:
                 key = (name, *key[1:])
             kind = self._kinds.get(key)
         if kind is None:
-            title = self._title(name, amounts)
-            kind = self._kinds[key] = self.core.kind(title, key[1] or None, key[2] or None, writes)
+            title = self._title(name, ways)
+            kind = self._kinds[key] = self.core.kind(title, key[1], key[2] or None, writes)
             if affinity:
                 self.kinds_with_affinity.add(kind)
-            if writes:
-                self.kinds_that_write.add(kind)
         return kind
 
-    def _title(self, name, amounts):
+    def _title(self, name, ways):
         """What errors and traces call the tasks: with their request, if it is said."""
-        title = f"{name} [{_resources.request_text(amounts)}]" if amounts else name
-        self.amounts[title] = {"CPU": 1, **amounts}
+        title = f"{name} [{' or '.join(map(_resources.request_text, ways))}]" if any(ways) else name
+        self.amounts[title] = [{"CPU": 1, **amounts} for amounts in ways]
         return title
 
     def slot_count(self):
@@ -70,7 +67,14 @@ class Scheduler:
 
     def slots_here(self, request):
         """The slots that the task of this thread has, by resource."""
-        return {name: _core.resource_id(name) for name in request or () if name in self._slotted and request[name]}
+        slots = {}
+        for way in _resources.ways_of(request or {}):
+            for name in self._slotted & {name for name in way if way[name]}:
+                try:
+                    slots[name] = _core.resource_id(name)
+                except _core.Invalid:  # the task runs in another way
+                    pass
+        return slots
 
     def find_kind(self, function):
         """The kind of the calls of a function."""

@@ -17,9 +17,9 @@ class Task:
     __slots__ = ("amounts", "began", "bytes", "cpu_until", "ended", "graph", "lanes", "name", "number", "read_until", "slots", "status")
 
     def __init__(self, event, scheduler):
-        self.graph, self.number, title, slots, began_ns, ended_ns, cpu_until_ns, self.status, self.bytes = event
+        self.graph, self.number, title, slots, began_ns, ended_ns, cpu_until_ns, self.status, self.bytes, way = event
         self.name = title.split(" [")[0]
-        self.amounts = scheduler.amounts.get(title, {"CPU": 1})
+        self.amounts = scheduler.amounts.get(title, ({"CPU": 1},))[way]
         self.slots = dict(part.split("=") for part in slots.split())
         self.began, self.ended = began_ns / 1000, max(ended_ns, began_ns) / 1000  # microseconds
         self.cpu_until = max(cpu_until_ns / 1000, self.began)  # when it gave back its CPU

@@ -110,16 +110,23 @@ static struct tn_kind *make_alone(struct tni_plan *plan, struct tn_kind *of, uin
     return of->alone[variant];
 }
 
+/* Whether a variant requests none of the resources of another one, but what is built in. */
+static bool is_elsewhere(const struct tn_kind *kind, uint32_t variant, uint32_t other)
+{
+    const struct tni_variant *variants = kind->signature->variants;
+    uint32_t scarce = variants[variant].pool_mask & ~(uint32_t)TNI_BUILT_IN_MASK;
+    return scarce != 0 && (variants[other].pool_mask & scarce) == 0;
+}
+
 static struct tn_kind *make_elsewhere(struct tni_plan *plan, struct tn_kind *of,
                                       uint32_t variant)
 {
     struct tni_signature signature = {0};
     struct tn_kind wanted = {0};
-    uint32_t scarce = of->signature->variants[variant].pool_mask & ~(uint32_t)TNI_BUILT_IN_MASK;
     if (of->elsewhere[variant] != NULL)
         return of->elsewhere[variant];
-    for (uint32_t i = 0; scarce != 0 && i < of->signature->variant_count; i++)
-        if ((of->signature->variants[i].pool_mask & scarce) == 0)
+    for (uint32_t i = 0; i < of->signature->variant_count; i++)
+        if (is_elsewhere(of, variant, i))
             copy_variant(&wanted, &signature, of, i);
     if (signature.variant_count == 0)
         return NULL;
@@ -129,10 +136,30 @@ static struct tn_kind *make_elsewhere(struct tni_plan *plan, struct tn_kind *of,
     return of->elsewhere[variant];
 }
 
+uint32_t tni_kind_first_variant(const struct tn_kind *kind, uint32_t variant)
+{
+    const struct tn_kind *first = kind->of != NULL ? kind->of : kind;
+    uint32_t at = 0;
+    while (first->numbers[at] != kind->numbers[variant])
+        at++;
+    return at;
+}
+
 struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint32_t variant)
 {
     if (kind->is_last)
         return NULL;
     return kind->of == NULL ? make_alone(plan, kind, variant)
-                            : make_elsewhere(plan, kind->of, kind->numbers[0]);
+                            : make_elsewhere(plan, kind->of, tni_kind_first_variant(kind, 0));
+}
+
+bool tni_kind_may_run_again(const struct tn_kind *kind, uint32_t variant)
+{
+    if (kind->is_last || kind->of == NULL)
+        return !kind->is_last;
+    uint32_t first = tni_kind_first_variant(kind, variant);
+    for (uint32_t i = 0; i < kind->of->signature->variant_count; i++)
+        if (is_elsewhere(kind->of, first, i))
+            return true;
+    return false;
 }

@@ -5,17 +5,25 @@
 
 #include "plan/lane.h"
 
+/*
+ * Read the requests of the variants. A variant for which there is too little of a resource is
+ * left out, if another can run.
+ */
 static int read_variants(const struct tni_plan *plan, const struct tni_kind_options *options,
-                         struct tni_signature *ret)
+                         struct tni_signature *ret, uint8_t ret_numbers[TNI_VARIANTS])
 {
-    ret->variant_count = options->variant_count;
     ret->place = options->place;
     for (uint32_t i = 0; i < options->variant_count; i++) {
+        uint32_t at = ret->variant_count;
         int status =
-            tni_request_read(&plan->pools, options->requests[i], &ret->variants[i].request);
-        if (status != 0)
+            tni_request_read(&plan->pools, options->requests[i], &ret->variants[at].request);
+        if (status == 0)
+            ret_numbers[ret->variant_count++] = (uint8_t)i;
+        else if (status != TN_ERR_NOT_FOUND)
             return status;
     }
+    if (ret->variant_count == 0)
+        return TN_ERR_INVALID; /* the detail says what there is too little of */
     tni_signature_complete(plan, ret);
     return 0;
 }
@@ -73,21 +81,25 @@ static struct tni_signature *find_signature(struct tni_plan *plan,
     return found;
 }
 
-static int read_affinity(const struct tni_plan *plan, const char *text, uint32_t pool_mask,
-                         uint32_t *ret_mask)
+/* What only a variant requests that was left out is passed over. */
+static int read_affinity(const struct tni_plan *plan, const struct tni_kind_options *options,
+                         const struct tni_signature *signature, uint32_t *ret_mask)
 {
+    bool is_whole = signature->variant_count == options->variant_count;
+    const char *text = options->affinity;
     uint32_t mask = 0;
     while (text != NULL && *(text += strspn(text, ", ")) != '\0') {
         size_t len = strcspn(text, ", ");
         uint32_t pool = tni_pools_find(&plan->pools, text, len);
-        if (pool == UINT32_MAX || (pool_mask >> pool & 1) == 0)
+        bool is_requested = pool != UINT32_MAX && (signature->pool_mask >> pool & 1) != 0;
+        if (!is_requested && is_whole)
             return tni_fail(TN_ERR_INVALID,
                             "affinity names %.*s, which the kind of task does not request",
                             (int)TNI_MIN(len, 40), text);
-        if (!plan->pools.pools[pool].has_slots)
+        if (is_requested && !plan->pools.pools[pool].has_slots)
             return tni_fail(TN_ERR_INVALID, "affinity names %s, which has no slots",
                             plan->pools.pools[pool].name);
-        mask |= 1u << pool;
+        mask |= is_requested ? 1u << pool : 0;
         text += len;
     }
     *ret_mask = mask;
@@ -117,10 +129,11 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
                       struct tn_kind **ret_kind)
 {
     struct tni_signature wanted = {0};
+    uint8_t numbers[TNI_VARIANTS];
     uint32_t affinity_mask = 0;
-    int status = read_variants(plan, options, &wanted);
+    int status = read_variants(plan, options, &wanted, numbers);
     if (status == 0)
-        status = read_affinity(plan, options->affinity, wanted.pool_mask, &affinity_mask);
+        status = read_affinity(plan, options, &wanted, &affinity_mask);
     if (status != 0)
         return status;
     struct tn_kind *kind =
@@ -131,10 +144,10 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
     kind->attempts = options->attempts;
     kind->take = options->take;
     kind->writes_inputs = options->writes_inputs;
-    for (uint32_t i = 0; i < options->variant_count; i++) {
-        kind->run[i] = options->run[i];
-        kind->mean_ns[i] = options->run_ns[i];
-        kind->numbers[i] = (uint8_t)i;
+    for (uint32_t i = 0; i < wanted.variant_count; i++) {
+        kind->run[i] = options->run[numbers[i]];
+        kind->mean_ns[i] = options->run_ns[numbers[i]];
+        kind->numbers[i] = numbers[i];
     }
     *ret_kind = kind;
     return 0;

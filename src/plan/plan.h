@@ -258,7 +258,10 @@ struct tni_plan_options {
 int tni_plan_init(struct tni_plan *plan, const struct tni_plan_options *options);
 void tni_plan_fini(struct tni_plan *plan);
 
-/* A kind as a user describes it. */
+/*
+ * A kind as a user describes it. A variant for which there is too little of a resource is left
+ * out, if another can run.
+ */
 struct tni_kind_options {
     const char *name;
     uint32_t variant_count; /* 1 to TNI_VARIANTS */
@@ -278,6 +281,11 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
  * @return NULL: it has run as every kind that may help; or there is no memory
  */
 struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint32_t variant);
+
+/** Whether that finds a kind, if there is memory. */
+bool tni_kind_may_run_again(const struct tn_kind *kind, uint32_t variant);
+/** @return which variant it is of the kind of the program for which the kind was made */
+uint32_t tni_kind_first_variant(const struct tn_kind *kind, uint32_t variant);
 
 /** Whether tasks of the kind run alone, since their memory ran out. */
 static inline bool tni_kind_is_alone(const struct tn_kind *kind)

@@ -13,7 +13,7 @@ static int check_need(const struct tni_pools *pools, const struct tni_word *word
     if (at == UINT32_MAX) {
         tni_pools_print(pools, all, sizeof all);
         return tni_fail(
-            TN_ERR_INVALID, "a task requests %.*s=%.*s, and the scheduler has only %s",
+            TN_ERR_NOT_FOUND, "a task requests %.*s=%.*s, and the scheduler has only %s",
             word->name_len, word->name, TNI_MIN(word->value_len, 40), word->value, all);
     }
     const struct tni_pool *pool = &pools->pools[at];
@@ -23,7 +23,7 @@ static int check_need(const struct tni_pools *pools, const struct tni_word *word
                         pool->name, TNI_MIN(word->value_len, 40), word->value);
     if (amount > pool->total) {
         char total[TNI_AMOUNT_BYTES];
-        return tni_fail(TN_ERR_INVALID,
+        return tni_fail(TN_ERR_NOT_FOUND,
                         "a task requests %s=%.*s, and the scheduler has %s=%s%s", pool->name,
                         TNI_MIN(word->value_len, 40), word->value, pool->name,
                         tni_amount_print(pool->total, total, sizeof total),

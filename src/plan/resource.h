@@ -87,7 +87,7 @@ void tni_pools_print(const struct tni_pools *pools, char *text, size_t size_byte
 /**
  * Read a request, as in "CPU=0 GPU=1"; NULL or a text without CPU requests one CPU. What
  * requests less than one CPU also gets THREADS=1.
- * @return 0, or TN_ERR_INVALID: the text is malformed, or can never be met
+ * @return 0; TN_ERR_INVALID: the text is malformed; TN_ERR_NOT_FOUND: it can never be met
  */
 int tni_request_read(const struct tni_pools *pools, const char *text,
                      struct tni_request *ret_request);

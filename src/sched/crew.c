@@ -201,7 +201,8 @@ static int call_task(struct tni_worker *worker, struct tni_task *task)
                          .task = task->id,
                          .context = task->context,
                          .attempt = task->attempt,
-                         .variant = task->kind->numbers[task->variant]};
+                         .variant = task->kind->numbers[task->variant],
+                         .flags = tni_finish_call_flags(task)};
     if (TNI_UNLIKELY(task->accesses != NULL)) {
         memory = tni_memory_named(worker->sched, worker->running->memory);
         call.memory = &memory;

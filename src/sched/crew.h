@@ -237,6 +237,8 @@ void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t 
  */
 bool tni_finish_again(struct tn_sched *sched, struct tni_task *task,
                       const struct tni_running *running, int *status);
+/** The flags for the next call of a task's function: TN_CALL_* */
+uint32_t tni_finish_call_flags(const struct tni_task *task);
 /** The status with which a task ends if its function returned `status`, which is not 0. */
 int tni_finish_status(const struct tni_task *task, int status);
 /** Call the trace function, and note the task. Not under the lock. */

@@ -110,6 +110,13 @@ static bool updates_data(const struct tni_task *task)
     return false;
 }
 
+uint32_t tni_finish_call_flags(const struct tni_task *task)
+{
+    bool may_run_again = !task->kind->writes_inputs && !updates_data(task) &&
+                         tni_kind_may_run_again(task->kind, task->variant);
+    return may_run_again ? 0 : TN_CALL_LAST;
+}
+
 /* Fail, and say who has what. Under the lock. */
 static int fail_memory(struct tn_sched *sched, const struct tni_task *task,
                        const struct tni_running *running, const struct tni_device_room *room,

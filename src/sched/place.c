@@ -35,6 +35,7 @@ static tn_task_call call_of(const struct tni_task *task, tn_message *job)
                           .context = task->context,
                           .attempt = task->attempt,
                           .variant = task->kind->numbers[task->variant],
+                          .flags = tni_finish_call_flags(task),
                           .job = job};
 }
 

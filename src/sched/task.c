@@ -153,7 +153,7 @@ int tn_task_set_bytes(uint64_t bytes)
 static uint32_t requested_slots(const struct tni_worker *worker, uint32_t pool)
 {
     const struct tn_kind *kind = worker->task->kind;
-    uint32_t variant = kind->numbers[worker->running->variant];
+    uint32_t variant = tni_kind_first_variant(kind, worker->running->variant);
     const struct tni_signature *signature =
         kind->of != NULL ? kind->of->signature : kind->signature;
     const struct tni_request *request = &signature->variants[variant].request;

@@ -598,7 +598,7 @@ TN_TEST(tn_sched_info_stays_as_it_is)
 
 TN_TEST(tn_task_call_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_task_call), 48);
+    assert_int_equal(sizeof(tn_task_call), 56);
     PIN(tn_task_call, graph, 0);
     PIN(tn_task_call, task, 8);
     PIN(tn_task_call, context, 16);
@@ -606,6 +606,8 @@ TN_TEST(tn_task_call_stays_as_it_is)
     PIN(tn_task_call, variant, 28);
     PIN(tn_task_call, job, 32);
     PIN(tn_task_call, memory, 40);
+    PIN(tn_task_call, flags, 48);
+    PIN(tn_task_call, reserved, 52);
 }
 
 TN_TEST(tn_variant_stays_as_it_is)

@@ -107,13 +107,13 @@ TN_TEST(a_request_that_can_never_be_met_is_refused)
 {
     struct tni_request request;
     open_pools("CPU=4 GPU=((0,1),(2,3)) MEM=16");
-    assert_int_equal(tni_request_read(&pools, "GPU=5", &request), TN_ERR_INVALID);
+    assert_int_equal(tni_request_read(&pools, "GPU=5", &request), TN_ERR_NOT_FOUND);
     assert_non_null(strstr(tn_error_detail(), "GPU=4 slots"));
-    assert_int_equal(tni_request_read(&pools, "TPU=1", &request), TN_ERR_INVALID);
+    assert_int_equal(tni_request_read(&pools, "TPU=1", &request), TN_ERR_NOT_FOUND);
     assert_non_null(strstr(tn_error_detail(), "CPU=4 THREADS=64 GPU=4 slots MEM=16"));
     assert_int_equal(tni_request_read(&pools, "GPU=1.5", &request), TN_ERR_INVALID);
-    assert_int_equal(tni_request_read(&pools, "CPU=5", &request), TN_ERR_INVALID);
-    assert_int_equal(tni_request_read(&pools, "MEM=16.0001", &request), TN_ERR_INVALID);
+    assert_int_equal(tni_request_read(&pools, "CPU=5", &request), TN_ERR_NOT_FOUND);
+    assert_int_equal(tni_request_read(&pools, "MEM=16.0001", &request), TN_ERR_NOT_FOUND);
     assert_int_equal(tni_request_read(&pools, "GPU=1 GPU=1", &request), TN_ERR_INVALID);
     assert_int_equal(tni_request_read(&pools, "THREADS=1", &request), TN_ERR_INVALID);
     assert_int_equal(tni_request_read(&pools, "GPU=(0)", &request), TN_ERR_INVALID);

@@ -12,7 +12,7 @@ enum { MOST_RUNS = 8 };
 /* What a task saw. Its first `failures` runs return TN_TASK_OOM. */
 struct seen {
     uint32_t failures, runs;
-    uint32_t attempt[MOST_RUNS], variant[MOST_RUNS], slots[MOST_RUNS];
+    uint32_t attempt[MOST_RUNS], variant[MOST_RUNS], slots[MOST_RUNS], flags[MOST_RUNS];
     uint32_t held[MOST_RUNS]; /* slots that no other task could have */
     uint32_t first_slot[MOST_RUNS];
     bool was_alone;
@@ -41,6 +41,7 @@ static int run_out(const tn_task_call *call)
     int slots = tn_resource_id("GPU", ids, 4);
     seen->attempt[run] = call->attempt;
     seen->variant[run] = call->variant;
+    seen->flags[run] = call->flags;
     seen->slots[run] = slots > 0 ? (uint32_t)slots : 0;
     seen->held[run] = held_slots();
     seen->first_slot[run] = ids[0];
@@ -136,12 +137,32 @@ TN_TEST(a_task_runs_as_another_variant_if_its_memory_runs_out_alone)
     tn_graph *graph = open_graph(sched);
     add_task(graph, (tn_task){.kind = add_both(), .context = &seen}, NULL, 0);
     TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
-    const uint32_t variants[] = {0, 0, 1}, slots[] = {1, 1, 0};
+    const uint32_t variants[] = {0, 0, 1}, slots[] = {1, 1, 0}, flags[] = {0, 0, TN_CALL_LAST};
     assert_int_equal(seen.runs, 3);
+    assert_memory_equal(seen.flags, flags, sizeof flags);
     assert_memory_equal(seen.variant, variants, sizeof variants);
     assert_memory_equal(seen.slots, slots, sizeof slots);
     assert_true(seen.held[1] >= 2); /* a card, and, for a moment, what its first run had */
     assert_int_equal(released, 2);
+    tn_sched_close(sched);
+}
+
+TN_TEST(a_variant_that_cannot_run_is_left_out_when_memory_runs_out)
+{
+    struct seen seen = {.failures = 2};
+    const tn_variant variants[] = {{.run = run_out, .request = "CPU=0 TPU=1"},
+                                   {.run = run_out, .request = "CPU=0 GPU=1"},
+                                   {.run = run_out, .request = "CPU=1"}};
+    tn_kind *kind;
+    sched = open_releasing("CPU=2 GPU=((0,1),(2,3))");
+    TN_CHECK_OK(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = variants, .variant_count = 3), &kind));
+    tn_graph *graph = open_graph(sched);
+    add_task(graph, (tn_task){.kind = kind, .context = &seen}, NULL, 0);
+    TN_CHECK_OK(tn_graph_wait(graph, tnt_deadline(20000)));
+    const uint32_t numbers[] = {1, 1, 2};
+    assert_int_equal(seen.runs, 3);
+    assert_memory_equal(seen.variant, numbers, sizeof numbers);
     tn_sched_close(sched);
 }
 
@@ -240,6 +261,7 @@ TN_TEST(a_task_that_writes_its_inputs_does_not_run_again)
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(20000)), TN_ERR_NO_MEMORY);
     check_sentence("since it writes its inputs; in use: CPU 1 of 1, MEM 1.5 of 4");
     assert_int_equal(seen.runs, 1);
+    assert_int_equal(seen.flags[0], TN_CALL_LAST);
     assert_int_equal(tn_kind_create(sched,
                                     TN_OPTIONS(tn_kind_options, .flags = 4,
                                                .variants = &variant, .variant_count = 1),

@@ -665,3 +665,47 @@ TN_TEST(a_task_waits_for_the_better_variant_if_that_ends_sooner)
         tn_sched_close(sched);
     }
 }
+
+TN_TEST(a_variant_for_which_there_is_too_little_is_left_out)
+{
+    static const char *const machines[] = {"CPU=2", "CPU=2 GPU=(0)"};
+    const tn_variant variants[] = {{.request = "CPU=0 GPU=2", .run_ns = 10 * MS},
+                                   {.request = "CPU=1", .run_ns = 50 * MS}};
+    for (int i = 0; i < 2; i++) {
+        tn_kind *kind;
+        tn_sched *sched = open_sched((tn_sched_options){.resources = machines[i]});
+        TN_CHECK_OK(tn_kind_create(sched,
+                                   TN_OPTIONS(tn_kind_options, .variants = variants,
+                                              .variant_count = 2, .affinity = "GPU"),
+                                   &kind));
+        tn_graph *graph = open_graph(sched);
+        const tn_task task = {.kind = kind};
+        TN_CHECK_OK(
+            tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
+        assert_int_equal(run(sched, graph), 50 * MS);
+        tn_sched_close(sched);
+    }
+}
+
+TN_TEST(a_kind_of_which_no_variant_can_run_is_refused)
+{
+    static const struct {
+        const char *requests[2], *detail;
+    } wrong[] = {
+        {{"GPU=1", "CPU=3"}, "a task requests CPU=3, and the scheduler has CPU=2"},
+        {{"CPU=3", "GPU=1"}, "a task requests GPU=1, and the scheduler has only CPU=2"},
+        {{"CPU=1", "CPU=x"}, "x"}};
+    tn_sched *sched = open_sched((tn_sched_options){.resources = "CPU=2"});
+    for (size_t i = 0; i < TNI_COUNT(wrong); i++) {
+        const tn_variant variants[] = {{.request = wrong[i].requests[0]},
+                                       {.request = wrong[i].requests[1]}};
+        tn_kind *kind;
+        assert_int_equal(tn_kind_create(sched,
+                                        TN_OPTIONS(tn_kind_options, .variants = variants,
+                                                   .variant_count = 2),
+                                        &kind),
+                         TN_ERR_INVALID);
+        assert_non_null(strstr(tn_error_detail(), wrong[i].detail));
+    }
+    tn_sched_close(sched);
+}

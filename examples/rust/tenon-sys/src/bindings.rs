@@ -1527,6 +1527,8 @@ pub struct tn_task_call {
     pub variant: u32,
     pub job: *mut tn_message,
     pub memory: *const tn_memory,
+    pub flags: u32,
+    pub reserved: u32,
 }
 impl Default for tn_task_call {
     fn default() -> Self {
@@ -1539,6 +1541,8 @@ impl Default for tn_task_call {
 }
 pub type tn_task_fn =
     ::std::option::Option<unsafe extern "C" fn(call: *const tn_task_call) -> ::std::os::raw::c_int>;
+pub const TN_CALL_LAST: _bindgen_ty_35 = 1;
+pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
 pub type tn_task_take_fn = ::std::option::Option<
     unsafe extern "C" fn(
         call: *const tn_task_call,
@@ -1561,8 +1565,8 @@ impl Default for tn_variant {
         }
     }
 }
-pub const TN_VARIANTS: _bindgen_ty_35 = 4;
-pub type _bindgen_ty_35 = ::std::os::raw::c_uint;
+pub const TN_VARIANTS: _bindgen_ty_36 = 4;
+pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_kind_options {
@@ -1586,8 +1590,8 @@ impl Default for tn_kind_options {
         }
     }
 }
-pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_36 = 1;
-pub type _bindgen_ty_36 = ::std::os::raw::c_uint;
+pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_37 = 1;
+pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_kind_create(
         sched: *mut tn_sched,
@@ -1630,9 +1634,9 @@ impl Default for tn_access {
         }
     }
 }
-pub const TN_READ: _bindgen_ty_37 = 1;
-pub const TN_WRITE: _bindgen_ty_37 = 2;
-pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
+pub const TN_READ: _bindgen_ty_38 = 1;
+pub const TN_WRITE: _bindgen_ty_38 = 2;
+pub type _bindgen_ty_38 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_task_list {
@@ -2132,13 +2136,13 @@ extern "C" {
         context: *mut ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STRATEGY_DEFAULT: _bindgen_ty_38 = 0;
-pub const TN_STRATEGY_ARENA: _bindgen_ty_38 = 1;
-pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_38 = 2;
-pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_38 = 3;
-pub const TN_STRATEGY_CUDA_VMM: _bindgen_ty_38 = 16;
-pub const TN_STRATEGY_CUDA_IPC: _bindgen_ty_38 = 17;
-pub type _bindgen_ty_38 = ::std::os::raw::c_uint;
+pub const TN_STRATEGY_DEFAULT: _bindgen_ty_39 = 0;
+pub const TN_STRATEGY_ARENA: _bindgen_ty_39 = 1;
+pub const TN_STRATEGY_FILE_DESCRIPTOR: _bindgen_ty_39 = 2;
+pub const TN_STRATEGY_FILE_SYSTEM: _bindgen_ty_39 = 3;
+pub const TN_STRATEGY_CUDA_VMM: _bindgen_ty_39 = 16;
+pub const TN_STRATEGY_CUDA_IPC: _bindgen_ty_39 = 17;
+pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_strategy_set(strategy: u32) -> ::std::os::raw::c_int;
 }
@@ -2188,9 +2192,9 @@ extern "C" {
 extern "C" {
     pub fn tn_arena_close(arena: *mut tn_arena) -> *mut tn_arena;
 }
-pub const TN_STORAGE_VERSION: _bindgen_ty_39 = 1;
-pub const TN_STORAGE_HOLDERS: _bindgen_ty_39 = 64;
-pub type _bindgen_ty_39 = ::std::os::raw::c_uint;
+pub const TN_STORAGE_VERSION: _bindgen_ty_40 = 1;
+pub const TN_STORAGE_HOLDERS: _bindgen_ty_40 = 64;
+pub type _bindgen_ty_40 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tn_storage_header {
@@ -2228,8 +2232,8 @@ impl Default for tn_storage_header {
         }
     }
 }
-pub const TN_SEND_READ_ONLY: _bindgen_ty_40 = 1;
-pub type _bindgen_ty_40 = ::std::os::raw::c_uint;
+pub const TN_SEND_READ_ONLY: _bindgen_ty_41 = 1;
+pub type _bindgen_ty_41 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_tensor_send(
         tensor: *mut tn_tensor,
@@ -2265,10 +2269,10 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 pub type tn_store = tn_object;
-pub const TN_STORE_KEY_BYTES: _bindgen_ty_41 = 512;
-pub type _bindgen_ty_41 = ::std::os::raw::c_uint;
-pub const TN_STORE_EVICT: _bindgen_ty_42 = 1;
+pub const TN_STORE_KEY_BYTES: _bindgen_ty_42 = 512;
 pub type _bindgen_ty_42 = ::std::os::raw::c_uint;
+pub const TN_STORE_EVICT: _bindgen_ty_43 = 1;
+pub type _bindgen_ty_43 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_store_options {
@@ -2286,9 +2290,9 @@ extern "C" {
         ret_store: *mut *mut tn_store,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_PUT_IF_ABSENT: _bindgen_ty_43 = 1;
-pub const TN_PUT_PINNED: _bindgen_ty_43 = 2;
-pub type _bindgen_ty_43 = ::std::os::raw::c_uint;
+pub const TN_PUT_IF_ABSENT: _bindgen_ty_44 = 1;
+pub const TN_PUT_PINNED: _bindgen_ty_44 = 2;
+pub type _bindgen_ty_44 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct tn_store_put_options {
@@ -2324,8 +2328,8 @@ extern "C" {
         ret_value: *mut tn_message,
     ) -> ::std::os::raw::c_int;
 }
-pub const TN_STORE_MAKE: _bindgen_ty_44 = 1;
-pub type _bindgen_ty_44 = ::std::os::raw::c_uint;
+pub const TN_STORE_MAKE: _bindgen_ty_45 = 1;
+pub type _bindgen_ty_45 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_store_give_up(
         store: *mut tn_store,
@@ -2464,8 +2468,8 @@ extern "C" {
 extern "C" {
     pub fn tn_semaphore_count(semaphore: *const tn_semaphore) -> u32;
 }
-pub const TN_LOCK_RECOVERED: _bindgen_ty_45 = 1;
-pub type _bindgen_ty_45 = ::std::os::raw::c_uint;
+pub const TN_LOCK_RECOVERED: _bindgen_ty_46 = 1;
+pub type _bindgen_ty_46 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_lock_open(
         domain: *mut tn_domain,
