@@ -55,6 +55,24 @@ def as_dict(graph):
     return graph if type(graph) is dict else dict(graph)
 
 
+def take_result(key, graph, cache):
+    """A result that a cache has, as a value of a graph: no task, and no key of the graph."""
+    value = cache[key]
+    if spec is not None:
+        return spec.DataNode(key, value)
+    if not core.istask(value) and type(value) is not list and not (core.ishashable(value) and value in graph):
+        return value
+    del cache[key]  # a task puts it there again, which that Dask does not expect of what is there
+    return (core.literal(value),)
+
+
+def with_results(graph, cache):
+    """The graph with the results that a cache has, in place of the tasks that would make them. Dask runs these tasks."""
+    if not cache:
+        return graph
+    return {**graph, **{key: take_result(key, graph, cache) for key in graph if key in cache}}
+
+
 @contextlib.contextmanager
 def naming_circles(graph, keys):
     """A block in which tasks that wait for each other in a circle are one error, which names them."""

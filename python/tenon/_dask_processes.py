@@ -17,7 +17,7 @@ import threading
 
 import cloudpickle
 import dask
-from dask import core, optimization
+from dask import core, local, optimization
 from dask import multiprocessing as dask_processes
 
 from . import _calls, _core, _cpython, _dask_calls, _dask_graph, _dask_requests, _domain, _explain, _resources, _schedulers
@@ -72,11 +72,26 @@ def naming(text):
         raise
 
 
+def dump_alone(value):
+    """dumps(), whose exception has no context: with tblib, Dask pickles the context of what it sends, too."""
+    try:
+        return dumps(value)
+    except Exception as error:
+        error.__context__ = None
+        raise
+
+
 def dump_result(key, value):
     """In a worker: what comes back of a task, the result or the exception in a tuple with something else."""
-    what = "exception" if isinstance(value[0], BaseException) else "result"
-    with naming(f"the {what} of the task {key!r} cannot be pickled"):
-        return dumps(value)
+    error = value[0] if isinstance(value[0], BaseException) else None
+    with naming(f"the {'result' if error is None else 'exception'} of the task {key!r} cannot be pickled"):
+        try:
+            return dump_alone(value)
+        except Exception:
+            if error is None or error.__context__ is error.__cause__ is None:
+                raise
+        error.__context__ = error.__cause__ = None
+        return dump_alone(value)
 
 
 def load_task(key, value):
@@ -128,6 +143,8 @@ def initialize(initializer, expected, worker_count):
     _worker_count = worker_count
     if versions() != expected:
         raise RuntimeError(f"the versions of this worker are {versions()}, those of its parent {expected}")
+    # Tasks may start processes, as in Dask's workers: graphs of their own, for one. They end with this process.
+    _cpython.config_of_process()["daemon"] = False
     dask_processes.initialize_worker_process(pickle.loads(initializer))
 
 
@@ -286,9 +303,31 @@ def fuse(graph, keys, dependencies):
         kept |= cuts
 
 
+def has_future(value):
+    """Whether there is a future of Dask in a value of a graph: what stands for the result of another task."""
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if type(item) in (tuple, list, set, frozenset):
+            rest += item
+        elif type(item) is dict:
+            rest += item.values()
+        elif isinstance(item, _dask_graph.spec.TaskRef) or _resources.attribute_of(item, "__dask_future__", bool):
+            return True
+    return False
+
+
+def read_futures(graph):
+    """A graph whose values with futures are nodes of Dask: of others it does not see that they need the futures."""
+    if _dask_graph.spec is None:
+        return graph
+    convert = _dask_graph.spec.convert_legacy_task
+    return {**graph, **{key: convert(key, value, graph) for key, value in graph.items() if has_future(value)}}
+
+
 def prepare(graph, keys, optimize_graph, annotations):
     """The part of a graph that the keys need, with tasks that have one request each."""
-    graph, dependencies = optimization.cull(graph, keys)
+    graph, dependencies = optimization.cull(read_futures(graph), keys)
     if optimize_graph and not annotations:
         graph = fuse(graph, keys, dependencies)
     return _dask_requests.ask(graph, annotations)
@@ -310,8 +349,17 @@ def run(graph, keys, num_workers, initializer, options):
     workers = None
     try:
         workers = Workers(scheduler, graph, pool)
-        options = {"func_dumps": workers.dumps, "func_loads": loads, **options, "chunksize": 1}
-        return dask_processes.get(graph, keys, pool=workers, optimize_graph=False, **options)
+        options = {name: value for name, value in options.items() if value is not None}
+        options = {
+            "get_id": os.getpid,
+            "pack_exception": dask_processes.pack_exception,
+            "raise_exception": dask_processes.reraise,
+            "dumps": options.pop("func_dumps", None) or dask.config.get("func_dumps", None) or workers.dumps,
+            "loads": options.pop("func_loads", None) or dask.config.get("func_loads", None) or loads,
+            **options,
+            "chunksize": 1,
+        }
+        return local.get_async(workers.submit, workers._max_workers, graph, keys, **options)
     except WorkerDied as error:
         is_kept = is_kept and error.task is not None
         raise

@@ -42,9 +42,15 @@ def get(dsk, keys, cache=None, num_workers=None, pool=None, **kwargs):
     pool : concurrent.futures.Executor or multiprocessing.pool.Pool, optional
         As dask.threaded.get takes it: tasks run in its threads, if none of them requests resources. Else only its
         number of threads counts, as `num_workers`.
-    cache, callbacks, rerun_exceptions_locally, get_id, pack_exception, raise_exception, dumps, loads
-        As dask.threaded.get takes them. With any of them, and with callbacks that are active, Dask hands over each
-        task on its own, which takes some 50 microseconds.
+    cache : mutable mapping, optional
+        Where Dask keeps results during the run, and those of the keys afterwards; else as `cache` of dask.config. A
+        key that it has already is not computed.
+    callbacks, rerun_exceptions_locally, get_id, pack_exception, raise_exception, dumps, loads
+        As dask.threaded.get takes them. With any of them, with a cache, and with callbacks that are active, Dask hands
+        over each task on its own, which takes some 50 microseconds.
+    **kwargs
+        `chunksize`, which has no meaning here, and all others are ignored, as dask.threaded.get ignores what it does
+        not know.
 
     Returns
     -------
@@ -61,11 +67,12 @@ def get(dsk, keys, cache=None, num_workers=None, pool=None, **kwargs):
     """
     setting = _dask.config.get
     annotations = _dask_requests.annotations_of(dsk)
-    graph = _dask_requests.ask(_dask_graph.as_dict(dsk), annotations)
+    cache = setting("cache", None) if cache is None else cache
+    graph = _dask_requests.ask(_dask_graph.with_results(_dask_graph.as_dict(dsk), cache), annotations)
     num_workers = num_workers or setting("num_workers", None)
     pool = pool or setting("pool", None)
     options = {name: kwargs[name] for name in _OBSERVING if kwargs.get(name) is not None}
-    options["cache"] = cache if cache is not None else setting("cache", None)
+    options["cache"] = cache
     options["callbacks"] = kwargs.get("callbacks")
     rerun = kwargs.get("rerun_exceptions_locally")
     options["rerun_exceptions_locally"] = setting("rerun_exceptions_locally", False) if rerun is None else rerun
@@ -148,8 +155,16 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
         What each worker calls at its beginning. The workers are not kept then.
     pool
         Only its number of processes counts, as `num_workers`.
+    cache, callbacks, rerun_exceptions_locally
+        As for get().
+    get_id, pack_exception, raise_exception
+        As dask.local.get_async takes them. The first two are called in the workers, so pickle must know them.
+    func_dumps, func_loads : callable, optional
+        What takes the place of pickle for tasks and results, as for dask.multiprocessing.get; give both. Else as
+        `func_dumps` and `func_loads` of dask.config. Their names in dask.local.get_async, `dumps` and `loads`, are
+        taken, too.
     **kwargs
-        callbacks, cache, rerun_exceptions_locally and others, as dask.multiprocessing.get takes them.
+        `chunksize`, since each task goes to a worker on its own, and all others are ignored.
 
     Returns
     -------
@@ -171,7 +186,9 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
     if pool is not None:
         num_workers = getattr(pool, "_max_workers", None) or pool._processes
     annotations = _dask_requests.annotations_of(dsk)
-    graph = _dask_graph.as_dict(dsk)
+    cache = kwargs.get("cache")
+    cache = _dask.config.get("cache", None) if cache is None else cache
+    graph = _dask_graph.with_results(_dask_graph.as_dict(dsk), cache)
     with _dask_graph.naming_circles(graph, keys):
         prepared = _dask_processes.prepare(graph, keys, optimize_graph, annotations)
         return _dask_processes.run(prepared, keys, num_workers, initializer, kwargs)
