@@ -2,6 +2,9 @@
 """Random graphs of Dask with random requests, against Dask's synchronous scheduler."""
 
 import collections
+import itertools
+import os
+import sys
 import threading
 import time
 
@@ -12,6 +15,7 @@ import tenon
 import tenon.dask
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tenon import _dask_processes
 
 CPUS, SLOTS, MEMORY = 3, ((0, 1), (2, 3)), 4
 MACHINE = {"CPU": CPUS, "GPU": SLOTS, "MEM": MEMORY}
@@ -148,3 +152,122 @@ def test_executor_keeps_within_what_there_is(calls):
         for i, (future, (_, fails)) in enumerate(zip(futures, calls)):
             assert isinstance(future.exception(60), LookupError) == fails
     assert use.wrong == [] and not any(use.now.values()) and set(use.calls.values()) == {1}
+
+
+# ---- worker processes
+
+WORKERS = {"CPU": 2, "GPU": SLOTS, "MEM": MEMORY, "THREADS": 2}
+SMALL, LARGE = 1, 2000  # elements of a result: the bytes of a large one lie in the arena
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """What workers import, they find by the environment variable that they inherit."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    with dask.config.set({"multiprocessing.context": "spawn"}), tenon.set_options(resources=WORKERS):
+        yield
+    for pool in list(_dask_processes._pools.values()):
+        _dask_processes.forget_pool(pool)
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+def make_worker_function(number, amounts, size, fails, path):
+    """A function that adds up the first elements of its inputs, and notes in a file when it ran and with which slots."""
+
+    def function(*inputs):
+        import numpy as np
+
+        began = time.monotonic()
+        slots = tenon.resource_id("GPU") if amounts.get("GPU") else ()
+        assert all((array == array[0]).all() for array in inputs)
+        result = np.full(size, number + sum(int(array[0]) for array in inputs))
+        time.sleep(0.0002)
+        line = (number, began, time.monotonic(), slots if isinstance(slots, tuple) else (slots,))
+        with open(path, "a") as file:
+            file.write(f"{line!r}\n")
+        if fails:
+            raise LookupError(number)
+        return result
+
+    return tenon.resources(**amounts)(function) if amounts else function
+
+
+@st.composite
+def worker_tasks(draw, can_fail):
+    """For each task its request, its inputs, the size of its result, and whether it fails; and what is asked for."""
+    requests = st.sampled_from(
+        [{}, {}, {"CPU": 2}, {"MEM": 2.5}, {"CPU": 0, "MEM": 3}, {"GPU": 1, "CPU": 0}, {"GPU": 2, "CPU": 0}, {"GPU": 0.5}]
+    )
+    tasks = []
+    for i in range(draw(st.integers(1, 12))):
+        inputs = draw(st.lists(st.integers(0, i - 1), max_size=3)) if i > 0 else []
+        fails = can_fail and draw(st.integers(0, 5)) == 0
+        tasks.append((draw(requests), inputs, draw(st.sampled_from([SMALL, LARGE])), fails))
+    return tasks, draw(st.lists(st.integers(0, len(tasks) - 1), min_size=1, max_size=4))
+
+
+def run_plainly(tasks, wanted):
+    """What the tasks give if they run one after another: their numbers, and which have to run."""
+    numbers, rest, needed = [], list(wanted), set()
+    for i, (_, inputs, _, _) in enumerate(tasks):
+        numbers.append(i + sum(numbers[each] for each in inputs))
+    while rest:
+        i = rest.pop()
+        needed.add(i)
+        rest += [each for each in tasks[i][1] if each not in needed]
+    return numbers, needed
+
+
+def check_use(tasks, ran):
+    """At the moment when a task began, those that ran had no more than there is."""
+    for _, now, _, _ in ran:
+        use = collections.Counter()
+        for number, began, ended, slots in ran:
+            if began <= now < ended:
+                amounts = tasks[number][0]
+                use["CPU"] += amounts.get("CPU", 1)
+                use["MEM"] += amounts.get("MEM", 0)
+                use["THREADS"] += amounts.get("CPU", 1) < 1
+                use.update(dict.fromkeys(slots, min(amounts.get("GPU", 0), 1)))
+        assert use.pop("CPU") <= WORKERS["CPU"] and use.pop("MEM") <= MEMORY and use.pop("THREADS") <= WORKERS["THREADS"]
+        assert all(amount <= 1 for amount in use.values()), use
+    for number, _, _, slots in ran:
+        assert len(slots) == -(-tasks[number][0].get("GPU", 0) // 1)
+        assert len(slots) < 2 or slots in SLOTS
+
+
+@pytest.mark.parametrize("can_fail", [False, True])
+def test_random_graph_in_processes_gives_what_plain_calls_give(workers, tmp_path, can_fail):
+    numbers_of_runs = itertools.count()
+
+    @given(worker_tasks(can_fail), st.booleans())
+    @settings(max_examples=20, deadline=None)
+    def check(shape, optimize_graph):
+        tasks, wanted = shape
+        path = tmp_path / str(next(numbers_of_runs))  # tasks of a run that failed may still write into theirs
+        path.touch()
+        graph = {
+            f"k{i}": (make_worker_function(i, amounts, size, fails, str(path)), *(f"k{each}" for each in inputs))
+            for i, (amounts, inputs, size, fails) in enumerate(tasks)
+        }
+        numbers, needed = run_plainly(tasks, wanted)
+        failing = {i for i in needed if tasks[i][3]}
+        keys = [f"k{i}" for i in wanted]
+        if failing:
+            with pytest.raises(LookupError) as caught:
+                tenon.dask.get_processes(graph, keys, optimize_graph=optimize_graph)
+            assert caught.value.args[0] in failing
+        else:
+            results = tenon.dask.get_processes(graph, keys, optimize_graph=optimize_graph)
+            for i, result in zip(wanted, results):
+                assert result.shape == (tasks[i][2],) and (result == numbers[i]).all()
+        ran = list(map(eval, path.read_text().splitlines()))
+        assert len({number for number, *_ in ran}) == len(ran)
+        assert {number for number, *_ in ran} <= needed and (failing or len(ran) == len(needed))
+        check_use(tasks, ran)
+
+    check()
