@@ -46,6 +46,21 @@ static void write_once(tn_domain *domain)
         tn_tensor_unref(layers[i]);
 }
 
+static void fill_before_sealing(tn_domain *domain)
+{
+    static const float weights[1024];
+    /* show: tn_arena_create_unsealed tn_arena_write tn_arena_seal */
+    tn_arena *arena;
+    tn_tensor *layer;
+    must(tn_arena_create_unsealed(domain, sizeof weights, TN_NOW, &arena));
+    must(tn_arena_write(arena, 0, weights, sizeof weights)); /* as read from a file */
+    must(tn_arena_seal(arena)); /* from now on it makes tensors, and is not written any more */
+    must(tn_arena_allocate(arena, TN_FLOAT32, 1, (int64_t[]){1024}, &layer));
+    /* end */
+    tn_tensor_unref(layer);
+    tn_arena_close(arena);
+}
+
 static void send_outside(tn_domain *domain)
 {
     int sockets[2], fd;
@@ -96,6 +111,7 @@ int main(void)
     choose();
     grow();
     write_once(domain);
+    fill_before_sealing(domain);
     send_outside(domain);
     open_file(domain);
     tn_domain_close(domain);

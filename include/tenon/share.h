@@ -115,7 +115,59 @@ TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
                                         tn_deadline deadline, tn_arena **ret_arena);
 
 /**
- * Make a tensor in the arena. Its elements are zero, and only this process can write them.
+ * Make a write-once arena that is filled by tn_arena_write() and then sealed by
+ * tn_arena_seal(). That is the fastest way to fill new memory with bytes that are there
+ * already, such as those of a mapped file: the kernel copies them into pages that it need not
+ * zero first. The quota counts the memory at once, but the writes and the seal take it from
+ * the system.
+ * @return as tn_arena_create(), whose parameters this call has
+ *
+ * Threads: any.   Blocks: as tn_arena_create().
+ * Fork: yes. A child that is forked before the seal cannot write and seal the arena.
+ * Crash: the memory is free again, also if the process dies before the seal.
+ */
+TN_API TN_NODISCARD int tn_arena_create_unsealed(tn_domain *domain, uint64_t size_bytes,
+                                                 tn_deadline deadline, tn_arena **ret_arena);
+
+/**
+ * Copy bytes into an arena that is not sealed yet. Write from the begin to the end, if you
+ * can: the seal then has nothing left to do. The first tensor of the arena begins at byte 0,
+ * and each other at the next multiple of 64 after the one before.
+ *
+ * @param off_bytes   where in the arena
+ * @param source      [size_bytes], borrowed; NULL only if size_bytes is 0
+ * @param size_bytes  of bytes that lie in the arena
+ * @return 0, or
+ *         TN_ERR_INVALID    an argument is NULL, or the bytes are not in the arena
+ *         TN_ERR_DENIED     the arena is sealed, or this is a forked child
+ *         TN_ERR_NO_MEMORY  the system has no memory for the bytes
+ *         TN_ERR_SYSTEM     the source cannot be read: it is mapped from a file that has been
+ *                           truncated, or that the disk fails to give
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *         After a failure some of the bytes may be written.
+ *
+ * Threads: one at a time per arena.   Blocks: while the source is read.
+ */
+TN_API TN_NODISCARD int tn_arena_write(tn_arena *arena, uint64_t off_bytes, const void *source,
+                                       uint64_t size_bytes);
+
+/**
+ * Seal an arena: from now on it makes tensors, and the kernel refuses writes by every process
+ * but this one. Bytes that were not written are zero. Do nothing if it is sealed.
+ * @return 0, or
+ *         TN_ERR_INVALID    the arena is NULL
+ *         TN_ERR_DENIED     this is a forked child
+ *         TN_ERR_NO_MEMORY  the system has no memory for the bytes that were not written
+ *         TN_ERR_SYSTEM     the kernel refuses the seal
+ *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
+ *
+ * Threads: one at a time per arena.   Blocks: never.
+ */
+TN_API TN_NODISCARD int tn_arena_seal(tn_arena *arena);
+
+/**
+ * Make a tensor in the arena. Its elements are zero, or what tn_arena_write() has put there,
+ * and only this process can write them.
  *
  * @param shape       [ndim], elements; borrowed; may be NULL when ndim is 0
  * @param ret_tensor  owned by the caller; untouched on failure
@@ -125,7 +177,8 @@ TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
  *         TN_ERR_UNSUPPORTED  a sub-byte type
  *         TN_ERR_FULL         the arena has no room for the tensor
  *         TN_ERR_NO_MEMORY    there is no private memory
- *         TN_ERR_DENIED       this is a forked child, which can only read the arena
+ *         TN_ERR_DENIED       this is a forked child, which can only read the arena; or the
+ *                             arena is not sealed yet
  *         TN_ERR_CLOSED, TN_ERR_FORKED  this process has left the domain, or has no seat in it
  *
  * Threads: one at a time per arena.   Blocks: never.

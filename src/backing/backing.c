@@ -7,7 +7,8 @@
  * I1  A block names its object before the object exists and until after it is gone. So the
  *     process that ends the block ends the object too, wherever a death interrupted its maker.
  * I3  An object's pages are committed before its header's magic is written. So a process that
- *     maps it never gets SIGBUS, unless a file is truncated later.
+ *     maps it never gets SIGBUS, unless a file is truncated later. Of an object that its maker
+ *     writes before it is sealed, the pages are committed by the writes.
  * I5  A call that ends an object names the generation of the block. While the last holder is
  *     ending the block, a ticket's pin can raise its count and lower it to 0 once more. Then
  *     two processes end one object, and the slower one may find that the block is reused.
@@ -87,7 +88,15 @@ static int make_object(const struct tn_domain *d, const struct tni_mapping *m, i
                             : tni_os_memory_create(name, m->object_bytes, ret_fd);
 }
 
-/* Write the header of an object; the magic is written last (I3). */
+/* Write the magic of a header, after all the rest (I3). */
+static void complete_header(const struct tni_mapping *m)
+{
+    tn_storage_header *h = tni_mapping_header(m);
+    atomic_thread_fence(memory_order_release);
+    memcpy(h->magic, TN_STORAGE_MAGIC, sizeof h->magic);
+}
+
+/* Write the header of an object, but not its magic. */
 static void write_header(const struct tn_domain *d, tni_block block,
                          const struct tni_backing_about *about, const struct tni_mapping *m,
                          const struct tni_os_process *self)
@@ -117,8 +126,6 @@ static void write_header(const struct tn_domain *d, tni_block block,
         h->shape[i] = about->shape[i];
         h->strides[i] = about->strides[i];
     }
-    atomic_thread_fence(memory_order_release);
-    memcpy(h->magic, TN_STORAGE_MAGIC, sizeof h->magic);
 }
 
 /* Map a new object for writing, commit it, and write its inode into its description. */
@@ -139,13 +146,16 @@ static int fill_object(struct tn_domain *d, tni_block block,
         return status;
     m->address = address;
     m->inode = memory.inode;
-    if ((status = tni_os_commit(address, m->object_bytes)) != 0)
+    if ((status = tni_os_commit(address,
+                                about->is_unsealed ? m->data_offset : m->object_bytes)) != 0)
         return status;
     write_header(d, block, about, m, &self);
+    if (!about->is_unsealed)
+        complete_header(m);
     atomic_store_explicit(&b->device, memory.device, memory_order_relaxed);
     atomic_store_explicit(&b->inode, memory.inode, memory_order_release);
     TNI_KILL_POINT("backing_filled");
-    if (m->is_write_once)
+    if (m->is_write_once && !about->is_unsealed)
         status = tni_os_memory_seal_writes(fd);
     TNI_KILL_POINT("backing_sealed");
     return status;
@@ -359,6 +369,43 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
         return 0;
     }
     free(m);
+    return status;
+}
+
+/* ---- filling before the seal ------------------------------------------------------------- */
+
+/* The maker of a write-once storage keeps its descriptor (table.c, I4). */
+static int check_descriptor(const struct tni_mapping *m)
+{
+    return tni_mapping_has_descriptor(m)
+               ? 0
+               : tni_fail(TN_ERR_SYSTEM,
+                          "the program has closed a descriptor of tenon, that of memory which "
+                          "it was filling");
+}
+
+int tni_backing_write(struct tni_mapping *m, uint64_t off, const void *source,
+                      uint64_t size_bytes)
+{
+    int status = check_descriptor(m);
+    if (status == 0)
+        status = tni_os_write_at(m->fd, m->data_offset + off, source, size_bytes);
+    TNI_KILL_POINT("backing_written");
+    return status;
+}
+
+int tni_backing_seal(struct tni_mapping *m, uint64_t written_bytes)
+{
+    uint64_t from = m->data_offset + tni_align_up(written_bytes, tni_os_page_bytes());
+    int status = check_descriptor(m);
+    if (status == 0 && from < m->object_bytes)
+        status = tni_os_commit(m->address + from, m->object_bytes - from);
+    if (status != 0)
+        return status;
+    complete_header(m);
+    TNI_KILL_POINT("backing_completed");
+    status = tni_os_memory_seal_writes(m->fd);
+    TNI_KILL_POINT("backing_closed");
     return status;
 }
 

@@ -105,6 +105,7 @@ struct tni_mapping {
 struct tni_backing_about {
     uint32_t strategy;     /* not ARENA */
     uint32_t flags;        /* TN_SHARE_* */
+    bool is_unsealed;      /* of a write-once storage: see tni_backing_write() */
     tn_device device;      /* type 0: the host */
     uint64_t object_bytes; /* these three of a storage on a device, by tni_backing_prepare() */
     uint8_t uuid[16];
@@ -149,6 +150,23 @@ int tni_backing_prepare(struct tn_domain *domain, struct tni_backing_about *abou
  */
 int tni_backing_create(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping **ret_mapping);
+
+/**
+ * Write into a write-once storage that was made with `is_unsealed`, and so has neither its
+ * pages nor its seal yet. The kernel puts the bytes into new pages without zeroing them first.
+ * Before tni_backing_seal() nobody may be given the storage, and nobody may use its memory. A
+ * process that dies before leaves a storage as any that it holds.
+ * pre: the range lies inside of the data; this process made the storage
+ * @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM (also if the source cannot be read)
+ */
+int tni_backing_write(struct tni_mapping *mapping, uint64_t off, const void *source,
+                      uint64_t size_bytes);
+/**
+ * Commit the pages of the data from `written_bytes` on, complete the header, and refuse writes
+ * from now on. pre: each page before has been written to
+ * @return 0, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ */
+int tni_backing_seal(struct tni_mapping *mapping, uint64_t written_bytes);
 
 /**
  * Map the object of a block, or use the mapping that this process has. pre: a record keeps the

@@ -50,6 +50,8 @@ struct tni_backing_about tni_backed_about(const tn_tensor *t, uint64_t size_byte
     return (struct tni_backing_about){.strategy = options->strategy,
                                       .device = is_on_device ? options->device : (tn_device){0},
                                       .flags = options->flags & TN_TENSOR_WRITE_ONCE,
+                                      .is_unsealed =
+                                          (options->flags & TNI_TENSOR_UNSEALED) != 0,
                                       .data_bytes = size_bytes,
                                       .dtype = t->dtype,
                                       .ndim = t->ndim,

@@ -153,6 +153,11 @@ struct tni_backed_wish {
  * @param wish  of a struct tni_backed_wish
  */
 int tni_backed_attempt(struct tn_domain *domain, struct tni_retry *wish);
+/*
+ * A flag in tn_tensor_options that no caller of the library can set: the write-once storage is
+ * filled by tni_backing_write() before it is sealed.
+ */
+#define TNI_TENSOR_UNSEALED (UINT32_C(1) << 31)
 /** What a memory object for a tensor is to be. */
 struct tni_backing_about tni_backed_about(const tn_tensor *tensor, uint64_t size_bytes,
                                           const tn_tensor_options *options);

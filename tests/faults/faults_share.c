@@ -113,6 +113,25 @@ static int arena_empty(void)
 FAULTS(tn_arena_allocate, WITH_DOMAIN, .measure = room, .before = make_arena,
        .call = arena_empty, .undo = unref_and_close)
 
+/* ---- arenas that are filled before they are sealed --------------------------------------- */
+
+static int create_unsealed(void)
+{
+    return tn_arena_create_unsealed(faults_d, 10000, TN_NOW, FAULTS_OUT(tn_arena *));
+}
+FAULTS(tn_arena_create_unsealed, WITH_DOMAIN, .call = create_unsealed, .undo = close_out)
+
+static void make_unsealed(void)
+{
+    TN_CHECK_OK(tn_arena_create_unsealed(faults_d, 1 << 20, TN_NOW, &arena));
+}
+static int write_arena(void) { return tn_arena_write(arena, 0, "tenon", 5); }
+static int seal_arena(void) { return tn_arena_seal(arena); }
+FAULTS(tn_arena_write, WITH_DOMAIN, .before = make_unsealed, .call = write_arena,
+       .undo = close_arena)
+FAULTS(tn_arena_seal, WITH_DOMAIN, .before = make_unsealed, .call = seal_arena,
+       .undo = close_arena)
+
 static int ask_room(void) { return tn_arena_room(arena) > 0 ? 0 : TN_ERR_CORRUPT; }
 static int close_it(void) { return close_arena(), 0; }
 FAULTS(tn_arena_room, WITH_DOMAIN, .has_no_calls = true, .before = make_arena, .call = ask_room,

@@ -234,6 +234,10 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_arena_create, TN_ERR_FORKED, tn_arena_create(d, BYTES, TN_NOW, OUT(tn_arena *)))      \
     X(tn_arena_allocate, TN_ERR_FORKED,                                                        \
       tn_arena_allocate(arena, TN_UINT8, 1, shape, OUT(tn_tensor *)))                          \
+    X(tn_arena_create_unsealed, TN_ERR_FORKED,                                                 \
+      tn_arena_create_unsealed(d, BYTES, TN_NOW, OUT(tn_arena *)))                             \
+    X(tn_arena_write, TN_ERR_FORKED, tn_arena_write(arena, 0, "x", 1))                         \
+    X(tn_arena_seal, TN_ERR_FORKED, tn_arena_seal(arena))                                      \
     X(tn_arena_room, ANY, DO(tn_arena_room(arena)))                                            \
     X(tn_arena_close, 0, DO(tn_arena_close(arena)))                                            \
     X(tn_tensor_send, ANY, tn_tensor_send(by_descriptor, ends[0], 0, TN_NOW))                  \

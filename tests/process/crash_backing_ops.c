@@ -65,6 +65,24 @@ static void use_arena(struct crash_world *w)
         tn_tensor_unref(tensors[i]);
 }
 
+static void fill_arena_and_seal(struct crash_world *w)
+{
+    tn_arena *arena;
+    tn_tensor *tensor;
+    uint8_t bytes[BYTES];
+    int64_t size = BYTES;
+    crash_fill(bytes, BYTES);
+    TN_CHECK_OK(tn_arena_create_unsealed(w->domain, BYTES, TN_NOW, &arena));
+    TN_CHECK_OK(tn_arena_write(arena, 0, bytes, BYTES / 2));
+    TN_CHECK_OK(tn_arena_write(arena, BYTES / 2, bytes, BYTES / 4));
+    TN_CHECK_OK(tn_arena_seal(arena));
+    TN_CHECK_OK(tn_arena_allocate(arena, TN_UINT8, 1, &size, &tensor));
+    tn_arena_close(arena);
+    assert_int_equal(*(uint8_t *)tn_tensor_data(tensor), CRASH_BYTE);
+    tn_tensor_unref(tensor);
+    crash_check_intents(w);
+}
+
 static void share_by_each(struct crash_world *w)
 {
     int64_t size = BYTES;
@@ -409,6 +427,12 @@ static int make_sealed_only(void *argument)
     return 0;
 }
 
+static int fill_sealed_only(void *argument)
+{
+    fill_arena_and_seal(argument);
+    return 0;
+}
+
 static int make_and_end(void *argument)
 {
     tn_tensor_unref(make(argument, FS));
@@ -443,6 +467,9 @@ static const struct left all_left[] = {
     {"backing_made", make_file_only, .is_named = true, .has_file = true},
     {"backing_filled", make_file_only, .is_named = true, .has_file = true},
     {"backing_sealed", make_sealed_only, .is_named = true},
+    {"backing_written", fill_sealed_only, .is_named = true},
+    {"backing_completed", fill_sealed_only, .is_named = true},
+    {"backing_closed", fill_sealed_only, .is_named = true},
     {"backing_mapped", make_and_import, .is_named = true, .has_file = true},
     {"backing_let_go", make_and_end, .is_named = true, .has_file = true},
     {"backing_ended", make_and_end, .is_named = true},
@@ -665,6 +692,7 @@ const struct crash_op crash_backing_ops[] = {
     {.name = "storage_by_file", STORAGES, .run = make_by_file},
     {.name = "storage_write_once", STORAGES, .run = make_write_once},
     {.name = "storage_arena", STORAGES, .run = use_arena},
+    {.name = "storage_arena_unsealed", STORAGES, .run = fill_arena_and_seal},
     {.name = "storage_share_by_each", STORAGES, .run = share_by_each},
     {.name = "storage_share_view", STORAGES, .run = share_view},
     {.name = "storage_by_trim",

@@ -640,6 +640,145 @@ TN_TEST(a_forked_child_makes_no_tensors_in_its_parents_arena)
     end_domain(d);
 }
 
+/* ---- arenas that are filled before they are sealed --------------------------------------- */
+
+static tn_arena *open_unsealed(tn_domain *d, uint64_t bytes)
+{
+    tn_arena *arena;
+    tn_tensor *none = NULL;
+    TN_CHECK_OK(tn_arena_create_unsealed(d, bytes, TN_NOW, &arena));
+    assert_int_equal(tn_arena_room(arena), bytes);
+    assert_int_equal(tn_arena_allocate(arena, TN_INT8, 0, NULL, &none), TN_ERR_DENIED);
+    assert_null(none);
+    return arena;
+}
+
+/* All of an arena as one tensor, which may only be read by the child that this starts. */
+static tn_tensor *take_all(tn_arena *arena)
+{
+    tn_tensor *t;
+    int64_t count = (int64_t)tn_arena_room(arena) / 4;
+    TN_CHECK_OK(tn_arena_allocate(arena, TN_INT32, 1, &count, &t));
+    return t;
+}
+
+/* Whether the kernel lets anybody write into the storage by a descriptor. */
+static bool can_write_by_descriptor(tn_tensor *t)
+{
+    int fd;
+    TN_CHECK_OK(tn_tensor_descriptor(t, 0, &fd));
+    bool can = pwrite(fd, "x", 1, 0) == 1;
+    close(fd);
+    return can;
+}
+
+TN_TEST(an_arena_has_what_was_written_before_its_seal)
+{
+    tn_domain *d = open_domain();
+    int32_t numbers[COUNT];
+    for (int32_t i = 0; i < COUNT; i++)
+        numbers[i] = i;
+    tn_arena *arena = open_unsealed(d, sizeof numbers);
+    for (size_t off = 0; off < sizeof numbers; off += 1000)
+        TN_CHECK_OK(tn_arena_write(arena, off, (uint8_t *)numbers + off,
+                                   TNI_MIN(1000, sizeof numbers - off)));
+    TN_CHECK_OK(tn_arena_seal(arena));
+    TN_CHECK_OK(tn_arena_seal(arena));
+    assert_int_equal(tn_arena_write(arena, 0, numbers, 4), TN_ERR_DENIED);
+    tn_tensor *t = take_all(arena);
+    expect_filled(t);
+    assert_false(can_write_by_descriptor(t));
+    tnt_wait_ok(tnt_fork(only_read, t));
+    fill(t); /* its maker writes through its tensors */
+    tn_arena_close(arena);
+    tn_tensor_unref(t);
+    end_domain(d);
+}
+
+TN_TEST(bytes_that_were_not_written_are_zero_and_committed)
+{
+    enum { BYTES = 1 << 20 };
+    tn_domain *d = open_domain();
+    uint64_t committed;
+    int fd;
+    tn_arena *arena = open_unsealed(d, BYTES);
+    TN_CHECK_OK(tn_arena_write(arena, 0, NULL, 0));
+    TN_CHECK_OK(tn_arena_write(arena, BYTES - 8, "tenonbar", 8));
+    TN_CHECK_OK(tn_arena_write(arena, 100, "tenonbar", 8));
+    TN_CHECK_OK(tn_arena_seal(arena));
+    tn_tensor *t = take_all(arena);
+    const uint8_t *data = tn_tensor_data(t);
+    for (int i = 0; i < BYTES; i++)
+        if (i >= 108 && i < BYTES - 8)
+            assert_int_equal(data[i], 0);
+    assert_memory_equal(data + 100, "tenonbar", 8);
+    assert_memory_equal(data + BYTES - 8, "tenonbar", 8);
+    TN_CHECK_OK(tn_tensor_descriptor(t, TN_SEND_READ_ONLY, &fd));
+    TN_CHECK_OK(tni_os_memory_committed(fd, &committed));
+    assert_true(committed >= BYTES);
+    close(fd);
+    tn_arena_close(arena);
+    tn_tensor_unref(t);
+    end_domain(d);
+}
+
+TN_TEST(writes_outside_of_an_unsealed_arena_are_refused)
+{
+    tn_domain *d = open_domain();
+    tn_arena *arena = open_unsealed(d, 100), *none;
+    assert_int_equal(tn_arena_write(arena, 97, "four", 4), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_write(arena, 101, NULL, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_write(arena, UINT64_MAX, "four", 4), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_write(arena, 4, "x", UINT64_MAX), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_write(arena, 0, NULL, 1), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_write(NULL, 0, "x", 1), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_seal(NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_create_unsealed(d, 0, TN_NOW, &none), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_create_unsealed(d, 2 * (uint64_t)QUOTA_BYTES, TN_NOW, &none),
+                     TN_ERR_NO_MEMORY);
+    assert_null(tn_arena_close(arena)); /* never sealed */
+    assert_int_equal(storage_mappings(), 0);
+    end_domain(d);
+}
+
+TN_TEST(a_source_that_was_truncated_is_an_error_and_no_signal)
+{
+    tn_domain *d = open_domain();
+    FILE *file = tmpfile();
+    void *mapped;
+    assert_int_equal(ftruncate(fileno(file), 2 << 20), 0);
+    TN_CHECK_OK(tni_os_map(fileno(file), 2 << 20, tni_os_page_bytes(), true, &mapped));
+    assert_int_equal(ftruncate(fileno(file), 1 << 20), 0);
+    tn_arena *arena = open_unsealed(d, 2 << 20);
+    assert_int_equal(tn_arena_write(arena, 0, mapped, 2 << 20), TN_ERR_SYSTEM);
+    tn_arena_close(arena);
+    tni_os_unmap(mapped, 2 << 20);
+    fclose(file);
+    end_domain(d);
+}
+
+static int fill_the_arena(void *argument)
+{
+    TN_CHECK(tn_arena_write(argument, 0, "x", 1) == TN_ERR_DENIED);
+    TN_CHECK(tn_arena_seal(argument) == TN_ERR_DENIED);
+    tn_arena_close(argument);
+    return 0;
+}
+
+TN_TEST(a_forked_child_does_not_fill_its_parents_arena)
+{
+    tn_domain *d = open_domain();
+    tn_arena *arena = open_unsealed(d, 4);
+    tnt_wait_ok(tnt_fork(fill_the_arena, arena));
+    TN_CHECK_OK(tn_arena_write(arena, 0, "tnn", 4));
+    TN_CHECK_OK(tn_arena_seal(arena));
+    tn_tensor *t = take_all(arena);
+    assert_string_equal(tn_tensor_data(t), "tnn");
+    tn_tensor_unref(t);
+    tn_arena_close(arena);
+    end_domain(d);
+}
+
 /* ---- one copy ---------------------------------------------------------------------------- */
 
 enum { BROADCAST_BYTES = 8 << 20, MOST_READERS = 12 };

@@ -4,6 +4,7 @@
  * processes; and tenon unload.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,10 +110,14 @@ static error_t parse_unload(int key, char *argument, struct argp_state *state)
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
+enum { PART_BYTES = 256 << 10 };
+
 /* The model while it is read. */
 struct reading {
     const struct arguments *arguments;
     tn_arena *arena;
+    uint64_t arena_off;  /* of the next tensor */
+    void *buffer;        /* [PART_BYTES] */
     tn_tensor **tensors; /* [count] so far */
     uint32_t count;
     uint64_t read_bytes, all_bytes, begun_ns;
@@ -139,38 +144,73 @@ static void show_progress(struct reading *r)
             table_bytes(rate, per_second));
 }
 
-/* Read a tensor straight into the place where processes find it. */
+/*
+ * Copy a part from the file into the arena. The buffer stays in the processor's cache. A
+ * mapping of the file as source of the write is no faster, is slower if the disk has to be
+ * read, and cannot say what is wrong with the file.
+ */
+static int copy_part(const struct safetensors *file, const struct safetensors_tensor *tensor,
+                     struct safetensors_part part, struct reading *r)
+{
+    char error[SAFETENSORS_ERROR_BYTES];
+    bool is_read = safetensors_read_part(file, tensor, part, r->buffer, error) == 0;
+    if (is_read &&
+        tn_arena_write(r->arena, r->arena_off + part.off, r->buffer, part.bytes) == 0)
+        return 0;
+    fprintf(stderr, "%stenon load: %s%s%s\n", r->percent >= 0 ? "\n" : "",
+            is_read ? tensor->name : error, is_read ? ": " : "",
+            is_read ? tn_error_detail() : "");
+    return CMD_TROUBLE;
+}
+
+/* Copy a tensor into the place where processes find it. */
 static int read_tensor(const struct safetensors *file, const struct safetensors_tensor *tensor,
                        void *context)
 {
-    enum { PART_BYTES = 16 << 20 };
     struct reading *r = context;
-    char error[SAFETENSORS_ERROR_BYTES];
+    uint64_t size = safetensors_size(tensor);
+    (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* reads further ahead */
+    for (struct safetensors_part part = {0}; part.off < size; part.off += part.bytes) {
+        part.bytes = size - part.off < PART_BYTES ? size - part.off : PART_BYTES;
+        int code = copy_part(file, tensor, part, r);
+        if (code != 0)
+            return code;
+        r->read_bytes += part.bytes;
+        show_progress(r);
+    }
+    r->arena_off += load_files_room(tensor);
+    return 0;
+}
+
+/* Make a tensor of the sealed arena. Its bytes are there. */
+static int make_tensor(const struct safetensors *file, const struct safetensors_tensor *tensor,
+                       void *context)
+{
+    struct reading *r = context;
+    (void)file;
     int status = tn_arena_allocate(r->arena, tensor->dtype, tensor->ndim, tensor->shape,
                                    &r->tensors[r->count]);
     if (status != 0)
         return cmd_fail("load", tensor->name, status);
-    uint8_t *to = tn_tensor_data(r->tensors[r->count++]);
-    uint64_t size = safetensors_size(tensor);
-    for (struct safetensors_part part = {0}; part.off < size; part.off += part.bytes) {
-        part.bytes = size - part.off < PART_BYTES ? size - part.off : PART_BYTES;
-        if (safetensors_read_part(file, tensor, part, to + part.off, error) != 0) {
-            fprintf(stderr, "%stenon load: %s\n", r->percent >= 0 ? "\n" : "", error);
-            return CMD_TROUBLE;
-        }
-        r->read_bytes += part.bytes;
-        show_progress(r);
-    }
+    r->count++;
     return 0;
 }
 
 static int read_all(const struct load_files *files, struct reading *r)
 {
     r->begun_ns = now_ns();
+    r->buffer = malloc(PART_BYTES);
+    if (r->buffer == NULL)
+        return cmd_no_memory("load");
     int code = load_files_for_each(files, read_tensor, r);
+    free(r->buffer);
     if (code == 0 && r->percent >= 0)
         fprintf(stderr, "\r%*s\r", 78, "");
-    return code;
+    if (code != 0)
+        return code;
+    int status = tn_arena_seal(r->arena);
+    return status != 0 ? cmd_fail("load", r->arguments->name, status)
+                       : load_files_for_each(files, make_tensor, r);
 }
 
 /* ---- load -------------------------------------------------------------------------------- */
@@ -205,8 +245,8 @@ static int load_into(tn_domain *domain, tn_store *store, const struct arguments 
                         .percent = -1};
     if (r.tensors == NULL)
         return cmd_no_memory("load");
-    int status = tn_arena_create(domain, files->arena_bytes != 0 ? files->arena_bytes : 1,
-                                 TN_NOW, &r.arena);
+    int status = tn_arena_create_unsealed(
+        domain, files->arena_bytes != 0 ? files->arena_bytes : 1, TN_NOW, &r.arena);
     int code = status == 0 ? read_all(files, &r) : cmd_fail("load", arguments->name, status);
     if (code == 0)
         code = put(store, arguments, files, &r);

@@ -23,6 +23,8 @@ struct load_files {
 /** Open files, and check that no two have a tensor of one name. @return an exit code */
 int load_files_open(char *const *paths, size_t count, struct load_files *ret_files);
 void load_files_close(struct load_files *files);
+/** How many bytes a tensor takes in the arena. */
+uint64_t load_files_room(const struct safetensors_tensor *tensor);
 /** Call `each` for each tensor, in order, until it returns something else than 0. */
 typedef int load_tensor_fn(const struct safetensors *file,
                            const struct safetensors_tensor *tensor, void *context);

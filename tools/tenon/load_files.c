@@ -6,9 +6,13 @@
 
 #include "load.h"
 
-enum { ALIGN = 64 }; /* of a tensor in a write-once arena */
-
 /* ---- all tensors ------------------------------------------------------------------------- */
+
+uint64_t load_files_room(const struct safetensors_tensor *tensor)
+{
+    const uint64_t align = 64; /* of a tensor in a write-once arena */
+    return (safetensors_size(tensor) + align - 1) / align * align;
+}
 
 int load_files_for_each(const struct load_files *files, load_tensor_fn *each, void *context)
 {
@@ -66,7 +70,7 @@ static int add_size(const struct safetensors *file, const struct safetensors_ten
 {
     uint64_t *bytes = context;
     (void)file;
-    *bytes += (safetensors_size(tensor) + ALIGN - 1) / ALIGN * ALIGN;
+    *bytes += load_files_room(tensor);
     return 0;
 }
 

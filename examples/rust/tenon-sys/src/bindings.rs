@@ -2178,6 +2178,25 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 extern "C" {
+    pub fn tn_arena_create_unsealed(
+        domain: *mut tn_domain,
+        size_bytes: u64,
+        deadline: tn_deadline,
+        ret_arena: *mut *mut tn_arena,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_arena_write(
+        arena: *mut tn_arena,
+        off_bytes: u64,
+        source: *const ::std::os::raw::c_void,
+        size_bytes: u64,
+    ) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn tn_arena_seal(arena: *mut tn_arena) -> ::std::os::raw::c_int;
+}
+extern "C" {
     pub fn tn_arena_allocate(
         arena: *mut tn_arena,
         dtype: tn_dtype,
