@@ -204,6 +204,8 @@ void tnp_pause(void);
 struct tnp_wait {
     tnp_domain *domain;
     struct tnp_wait *outer;
+    PyObject *const *objects; /* [object_count], the objects of the domain that it is for */
+    Py_ssize_t object_count;
 };
 extern _Thread_local struct tnp_wait *tnp_wait_now;
 /**
@@ -217,9 +219,12 @@ void tnp_end_wait_of_closed(tnp_domain *domain, int status);
 /**
  * Run a call that waits, without the GIL. Closing the domain in another thread ends the call.
  */
-#define TNP_WAIT(domain_object, status, call)                                                  \
+#define TNP_WAIT(domain_object, status, call) TNP_WAIT_FOR(domain_object, NULL, 0, status, call)
+/** The same. Closing one of these objects of the domain ends the call, too. */
+#define TNP_WAIT_FOR(domain_object, objects_, count_, status, call)                            \
     do {                                                                                       \
-        struct tnp_wait tnp_here = {(tnp_domain *)(domain_object), tnp_wait_now};              \
+        struct tnp_wait tnp_here = {(tnp_domain *)(domain_object), tnp_wait_now, objects_,     \
+                                    count_};                                                   \
         tnp_wait_now = &tnp_here;                                                              \
         tnp_begin_wait(&tnp_here.domain->waiters);                                             \
         TNP_UNLOCKED(status, call);                                                            \

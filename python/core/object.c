@@ -88,6 +88,21 @@ void tnp_object_end_wait(PyObject *object)
         leave(self);
 }
 
+bool tnp_object_was_closed(const struct tnp_wait *wait)
+{
+    for (Py_ssize_t i = 0; i < wait->object_count; i++)
+        if (atomic_load(&((tnp_object *)wait->objects[i])->is_closed))
+            return true;
+    return false;
+}
+
+void tnp_object_raise_closed(PyObject *object, int status)
+{
+    const tnp_object *self = (tnp_object *)object;
+    if (status == TN_ERR_INTERRUPTED && self->is_closed && PyErr_Occurred() == NULL)
+        (void)tnp_object_handle(object);
+}
+
 PyObject *tnp_object_close(PyObject *self, PyObject *unused)
 {
     (void)unused;

@@ -21,8 +21,8 @@ typedef struct {
     PyObject *kept;      /* of a queue: a list of popped messages (popped.c), or NULL */
     unsigned kept_forks; /* tnp_forks when `kept` was made */
     tnp_waiters receivers, subscribers; /* of a channel: threads in such a call (channel.c) */
-    bool is_closed; /* close() was called while a thread waits; the last waiter closes the
-                       handle */
+    _Atomic bool is_closed; /* close() was called while a thread waits: the waiters return,
+                               and the last one closes the handle */
 } tnp_object;
 
 /**
@@ -51,6 +51,13 @@ bool tnp_object_shares_domain(PyObject *object, PyObject *other);
 /** Enclose a wait without the GIL. The thread holds a reference to the object meanwhile. */
 void tnp_object_begin_wait(PyObject *object);
 void tnp_object_end_wait(PyObject *object);
+/** Whether one of the objects of this wait was closed. Needs no GIL. */
+bool tnp_object_was_closed(const struct tnp_wait *wait);
+/**
+ * If a wait returned `status` because another thread closed the object, raise the error that
+ * the object is closed. The error that a signal handler has raised stays.
+ */
+void tnp_object_raise_closed(PyObject *object, int status);
 PyObject *tnp_object_close(PyObject *self, PyObject *unused);
 void tnp_object_dealloc(PyObject *object);
 PyObject *tnp_object_id(PyObject *self, void *unused);
@@ -59,9 +66,12 @@ extern PyMemberDef tnp_object_members[];
 /** Run a call that waits on the handle of an object, without the GIL. */
 #define TNP_OBJECT_WAIT(self_, status, call)                                                   \
     do {                                                                                       \
-        tnp_object_begin_wait(self_);                                                          \
-        TNP_WAIT(((tnp_object *)(self_))->domain, status, call);                               \
-        tnp_object_end_wait(self_);                                                            \
+        PyObject *const tnp_object_here = (PyObject *)(self_);                                 \
+        tnp_object_begin_wait(tnp_object_here);                                                \
+        TNP_WAIT_FOR(((tnp_object *)tnp_object_here)->domain, &tnp_object_here, 1, status,     \
+                     call);                                                                    \
+        tnp_object_end_wait(tnp_object_here);                                                  \
+        tnp_object_raise_closed(tnp_object_here, status);                                      \
     } while (0)
 
 /**

@@ -219,11 +219,15 @@ static int wait_for_any(PyObject *list, tn_queue **queues, tn_deadline deadline)
         if (!tnp_object_shares_domain((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
             return tn_object_wait_any(queues, (uint32_t)n,
                                       TN_NOW); /* the library reports the error */
+    PyObject *const *items = PySequence_Fast_ITEMS(list);
     for (Py_ssize_t i = 0; i < n; i++)
-        tnp_object_begin_wait(PySequence_Fast_GET_ITEM(list, i));
-    TNP_WAIT(first->domain, status, tn_object_wait_any(queues, (uint32_t)n, deadline));
+        tnp_object_begin_wait(items[i]);
+    TNP_WAIT_FOR(first->domain, items, n, status,
+                 tn_object_wait_any(queues, (uint32_t)n, deadline));
     for (Py_ssize_t i = 0; i < n; i++)
-        tnp_object_end_wait(PySequence_Fast_GET_ITEM(list, i));
+        tnp_object_end_wait(items[i]);
+    for (Py_ssize_t i = 0; i < n; i++)
+        tnp_object_raise_closed(items[i], status);
     return status;
 }
 

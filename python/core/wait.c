@@ -2,7 +2,7 @@
 /*
  * wait: the state of a wait without the GIL, and what ends a wait early: signals and closing.
  */
-#include "core.h"
+#include "object.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -26,7 +26,8 @@ void tnp_pause(void)
 static int check_signals(void *context)
 {
     (void)context;
-    if (tnp_wait_now != NULL && atomic_load(&tnp_wait_now->domain->is_closing))
+    const struct tnp_wait *wait = tnp_wait_now;
+    if (wait != NULL && (atomic_load(&wait->domain->is_closing) || tnp_object_was_closed(wait)))
         return 1;
     PyGILState_STATE state = PyGILState_Ensure();
     tnp_log_deliver();

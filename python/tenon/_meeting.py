@@ -58,6 +58,7 @@ class _Named:
         """Close the object in this process. Messages in a queue stay while another process has it open.
 
         Leased messages go back to their queue, and a lock or permits that this process holds are released.
+        Threads of this process that wait in a call of this object raise ValueError within 0.1 s.
         """
         self._core.close()
 

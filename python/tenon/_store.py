@@ -93,7 +93,8 @@ class Store(_Carried):
     def close(self) -> None:
         """Close the store in this process. If no other process has it open, the store and its values end.
 
-        Values that this process has got stay. Another process makes what this one was about to make.
+        Values that this process has got stay. Another process makes what this one was about to make. Threads of
+        this process that wait in a call of this object raise ValueError within 0.1 s.
         """
         self._core.close()
 

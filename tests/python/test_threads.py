@@ -103,9 +103,14 @@ def waits(domain):
     semaphore = _core.Semaphore.create(domain, permits=0)
     lock, held = _core.Lock.create(domain), _core.Lock.create(domain)
     condition = _core.Condition.create(domain)
-    holder = threading.Thread(target=held.acquire)
-    holder.start()
-    holder.join()
+    store = _core.Store.open_or_create(domain)
+    version = store.put("key", 0)
+    channel = _core.Channel.open_or_create(domain)
+    channel.subscribe(0)
+    behind = _core.Channel.open_or_create(domain, capacity=1)
+    behind.subscribe(0)
+    behind.publish(0)
+    held.acquire()
 
     def wait_for_signal():
         lock.acquire()
@@ -120,33 +125,52 @@ def waits(domain):
         ((event,), event.wait),
         ((semaphore,), semaphore.acquire),
         ((condition, lock), wait_for_signal),
+        ((held,), held.acquire),
+        ((store,), lambda: store.wait("", version, None)),
+        ((channel,), channel.receive),
+        ((behind,), lambda: behind.publish(1)),
     ]
 
 
-def test_what_another_thread_waits_in_may_be_closed(domain):
-    """The wait goes on: it ends when the domain is closed, and not in memory that is gone."""
+def close_what_threads_wait_in(domain, cases, close):
+    """What the calls of the cases raise when close() is called while each waits in a thread."""
     ends, threads = [], []
 
     def wait(call):
         try:
             call()
         except (_core.Error, ValueError) as error:
-            ends.append(type(error))
+            ends.append((type(error), str(error)))
 
-    cases = waits(domain)
     for _, call in cases:
         threads.append(threading.Thread(target=wait, args=(call,)))
         threads[-1].start()
     for thread in threads:
         wait_until_asleep(thread)
-    for objects, _ in cases:
-        for one in objects:
-            one.close()
-    domain.close()
+    close()
     for thread in threads:
         thread.join(WAIT_S)
         assert not thread.is_alive()
-    assert set(ends) <= {_core.Closed, _core.Interrupted, _core.Stale, ValueError} and len(ends) == len(cases)
+    assert len(ends) == len(cases)
+    return ends
+
+
+def test_the_close_of_an_object_ends_the_waits_of_threads_in_it(domain):
+    cases = waits(domain)
+
+    def close():
+        for objects, _ in cases:
+            for one in objects:
+                one.close()
+
+    ends = close_what_threads_wait_in(domain, cases, close)
+    assert all(kind is ValueError and "this process has closed the " in text for kind, text in ends)
+    assert domain.audit() == []
+
+
+def test_the_close_of_a_domain_ends_the_waits_of_threads_in_it(domain):
+    ends = close_what_threads_wait_in(domain, waits(domain), domain.close)
+    assert {kind for kind, _ in ends} <= {_core.Closed, _core.Interrupted, _core.Stale, ValueError}
 
 
 class Closing:
