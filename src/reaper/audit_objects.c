@@ -33,9 +33,11 @@ static const char *object_fault(const struct tni_segment *s, uint32_t index)
         return tni_process_who_lives(s, atomic_load(&s->header->registry))
                    ? NULL
                    : "half ended, and no live process ends it";
-    case TNI_OBJECT_LIVE:
-        return tni_seat_set_count(&object->openers, TNI_NO_SEAT) != 0 ? NULL
-                                                                      : "open in no seat";
+    case TNI_OBJECT_LIVE: /* a store that is kept needs no opener */
+        return tni_seat_set_count(&object->openers, TNI_NO_SEAT) != 0 ||
+                       (atomic_load(&object->ended) & TNI_STORE_KEPT) != 0
+                   ? NULL
+                   : "open in no seat";
     default:
         return "in a state that does not exist";
     }

@@ -73,6 +73,7 @@ static void keep_as(uint32_t strategy)
     tnt_wait_ok(tnt_fork(leave_a_store, &other));
     await_end_of("other"); /* tenond lets go of it after a second without a member */
     open_domain("kept");
+    TNT_AUDIT(d); /* while no process has the store open */
     TN_CHECK_OK(tn_store_open(d, "store", NULL, TN_OPEN_EXISTING, &store));
     expect_sevens();
     assert_true(info().is_kept);
