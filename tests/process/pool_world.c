@@ -2,6 +2,7 @@
 #include "process/pool_world.h"
 
 #include "harness/tensor.h"
+#include "tensor/tensor.h"
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -87,6 +88,30 @@ static int double_tensor(const tn_pool_job *job, tn_message *result)
     return 0;
 }
 
+/* A private tensor of int32 like `from`, with the number added, is shared. */
+static void add_tensor(tn_domain *domain, const tn_tensor *from, int32_t number,
+                       tn_tensor **ret_sum)
+{
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, &from->count, ret_sum));
+    const int32_t *numbers = tn_tensor_data(from);
+    int32_t *sums = tn_tensor_data(*ret_sum);
+    for (int64_t i = 0; i < from->count; i++)
+        sums[i] = numbers[i] + number;
+    TN_CHECK_OK(tn_tensor_share(domain, *ret_sum, NULL));
+}
+
+static int add_tensors(tn_domain *domain, int32_t number, const tn_pool_job *job,
+                       tn_message *result)
+{
+    tn_tensor **list = job->room;
+    TN_CHECK(job->message->tensor_count > 0);
+    for (uint32_t i = 0; i < job->message->tensor_count; i++)
+        add_tensor(domain, job->message->tensors[i], number, &list[i]);
+    result->tensors = list;
+    result->tensor_count = job->message->tensor_count;
+    return 0;
+}
+
 static int send_much(uint8_t *much, const struct pool_order *order, const tn_pool_job *job,
                      tn_message *result)
 {
@@ -156,6 +181,8 @@ int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, voi
     case SEND_BOTH:
         make_tensor(domain, (int32_t)job->id, false, job, result);
         return send_much(much, &order, job, result);
+    case ADD_TENSORS:
+        return add_tensors(domain, order.number, job, result);
     case SEND_LATE:
         return send_late(domain, much, &order, job, result);
     default:
@@ -169,6 +196,19 @@ static char self[4096];
 const char *const pool_argv[] = {self, NULL};
 const char *const pool_environment[] = {"POOL_TEST_PART=serve", NULL};
 
+/* The library reads its own variables later than play_part() runs. */
+static void arm_kill_point(void)
+{
+#if defined(TN_KILL_POINTS)
+    char name[64];
+    unsigned passing;
+    const char *kills = getenv("POOL_TEST_KILL");
+    tni_kill_point_list(getenv("POOL_TEST_LIST"));
+    if (kills != NULL && sscanf(kills, "%63[^:]:%u", name, &passing) == 2)
+        tni_kill_point_arm(name, passing);
+#endif
+}
+
 /*
  * Runs before main(): a worker of a test's pool is no test, and the harness must not run in
  * it.
@@ -181,7 +221,10 @@ __attribute__((constructor)) static void play_part(void)
     const char *part = getenv("POOL_TEST_PART");
     if (part == NULL)
         return;
-    if (tn_domain_inherit(&domain) != 0 || tn_pool_serve(domain, pool_deed, NULL) != 0)
+    if (tn_domain_inherit(&domain) != 0)
+        tn_process_fail(tn_error_detail());
+    arm_kill_point();
+    if (tn_pool_serve(domain, pool_deed, NULL) != 0)
         tn_process_fail(tn_error_detail());
     tn_domain_close(domain);
     _exit(0);

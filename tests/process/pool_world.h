@@ -27,7 +27,8 @@ enum pool_deed_kind {
     SEND_MUCH,    /* `number` bytes, each the job's number */
     SEND_BOTH,    /* the same, and a new tensor of the job's number */
     SEND_LATE,    /* the same as SEND_MUCH, without SIGTERM, after its pid and a WAIT */
-    DEAF          /* as SLEEP, without SIGTERM */
+    DEAF,         /* as SLEEP, without SIGTERM */
+    ADD_TENSORS   /* returns tensors like its own with the number added, which it shares */
 };
 
 struct pool_order {
