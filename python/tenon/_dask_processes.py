@@ -361,7 +361,7 @@ def run(graph, keys, num_workers, initializer, options):
         }
         return local.get_async(workers.submit, workers._max_workers, graph, keys, **options)
     except WorkerDied as error:
-        is_kept = is_kept and error.task is not None
+        is_kept = is_kept and error.task is not None and pool._engine.broken is None
         raise
     except Exception:
         raise

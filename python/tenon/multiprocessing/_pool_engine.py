@@ -162,10 +162,17 @@ class Engine:
                 f"{self.died_idle} workers in a row died before they could take a task: "
                 "see what they wrote to stderr"
             )
-            numbers = list(self.cache)
+            errors = {job: self._error_of(job) for job in self.cache}
         self.is_sound.set()
-        for job in numbers:
-            self.jobs.fail(job, self.broken)
+        for job, error in errors.items():
+            self.jobs.fail(job, error)
+
+    def _error_of(self, job):
+        """Why a job fails with the pool: one of its tasks ended its workers, or workers die before they take one."""
+        for task, pids in self.deaths.items():
+            if task[0] == job and len(pids) >= ATTEMPTS:
+                return self._death_of(self.sent.get(task), pids)
+        return self.broken
 
     # -- the threads
 
@@ -341,7 +348,8 @@ class Engine:
         with self.lock:
             is_second = attempt > 0 and task in self.last.values()
             self.last[pid] = task
-            self.died_idle = 0
+            if not given_up:
+                self.died_idle = 0
         if is_second or job not in self.cache:
             return
         try:

@@ -68,10 +68,11 @@ def _pop(tasks, results):
 
 def _do(message, results, cells, wraps):
     job, index, name_bytes = TASK.unpack_from(message.data)
-    cells[INDEX] = index
-    cells[JOB] = job
     body = TASK.size + name_bytes
     given_up = message.attempt >= ATTEMPTS
+    if not given_up:  # else a worker that dies here has died without a task: the pool starts only so many
+        cells[INDEX] = index
+        cells[JOB] = job
     if given_up:
         result = message.data[TASK.size : body].decode()
     else:
