@@ -234,7 +234,8 @@ TN_API tn_pool *tn_pool_close(tn_pool *pool);
 /** A pool and its workers. */
 typedef struct tn_pool_info {
     size_t struct_size;         /* sizeof(tn_pool_info), set by the caller */
-    uint32_t worker_count;      /* as in the options, whether or not they run */
+    uint32_t worker_count;      /* as in the options, whether or not they run, and those that
+                                   were started since jobs seceded: tn_task_secede() */
     uint32_t job_count;         /* submitted jobs whose result has not arrived */
     uint64_t restart_count;     /* how often a new worker has replaced one that ended */
     const int32_t *worker_pids; /* [worker_count]; 0: the worker does not run now. Borrowed

@@ -517,10 +517,18 @@ TN_API TN_NODISCARD int tn_task_end_on(tn_graph *graph, uint64_t task, int fd);
  * Give back the CPU of the task that this thread runs, so that another task may begin; of a
  * task that requests less than one CPU, also its part of THREADS. The task keeps its other
  * resources. To be called before a long wait. A second call does nothing.
- * @return 0, TN_ERR_INVALID (this thread runs no task, or a function of a kind with a pool), or
- *         TN_ERR_FORKED
  *
- * Blocks: never.
+ * In a worker process, the thread that runs the job function of a pool calls it, and the
+ * scheduler that uses the pool gives the CPU to another task. If all workers are busy then, the
+ * pool starts more of them, up to 32, which stay until the pool ends. If the worker dies, the
+ * next run of the task begins without a CPU. In a pool that no scheduler uses, the call does
+ * nothing.
+ *
+ * @return 0, TN_ERR_INVALID (this thread runs no task, or a function of a kind with a pool),
+ *         TN_ERR_FORKED, or in a worker process as tn_queue_push()
+ *
+ * Blocks: in a worker process, while the queue of results is full; else never.
+ * Crash: a worker that dies in the call has given the CPU back, or has not.
  */
 TN_API int tn_task_secede(void);
 

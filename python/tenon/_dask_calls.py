@@ -11,6 +11,7 @@ from dask.order import order
 from . import _calls, _dask_requests, _resources, _schedulers
 
 PRIORITIES = 1 << 16  # that a scheduler tells apart
+AHEAD = 32  # tasks that a scheduler gets beside those for which there are CPUs: others may secede
 
 
 def function_of(value):
@@ -68,6 +69,8 @@ class CallsOfTasks(_calls.Calls):
 class Handover:
     """Takes tasks from dask.local.get_async(), as an executor does, when they are ready."""
 
+    _is_ahead = False  # whether more tasks are taken than there are CPUs for, if none has a request
+
     def __init__(self, scheduler, graph):
         self.scheduler = scheduler
         self._graph = graph
@@ -76,17 +79,19 @@ class Handover:
         self._places = {}  # of the calls, by key, if a trace needs them
         self._max_workers = int(scheduler.core.resources()["CPU"][0]) or 1
         limit = _calls.BATCH
-        if has_requests(graph):
+        has_more = has_requests(graph)
+        if has_more:
             # An error now, not when the task would begin.
             kinds = {scheduler.find_kind(function_of(value) or as_it_is) for value in graph.values()}
             if kinds & scheduler.kinds_with_affinity:
                 self._numbers, limit = {}, sys.maxsize
+        if has_more or self._is_ahead and len(graph) > self._max_workers:
             # Tasks wait for various resources, so the scheduler gets all that are ready, with their places in Dask's
-            # order. Else Dask keeps those for which there is no CPU.
+            # order. Else Dask keeps those for which there is no CPU, but for some.
             places = order(graph)
             step = max(1, -(-len(places) // PRIORITIES))
             self._priorities = {key: PRIORITIES // 2 - 1 - place // step for key, place in places.items()}
-            self._max_workers = max(self._max_workers, len(graph))
+            self._max_workers = max(self._max_workers, len(graph)) if has_more else self._max_workers + AHEAD
         self._calls = CallsOfTasks(scheduler, is_repeatable=True, limit=limit)
 
     def submit(self, execute, tasks):

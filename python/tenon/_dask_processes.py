@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import pickle
+import queue
 import sys
 import threading
 
@@ -22,6 +23,7 @@ from dask import multiprocessing as dask_processes
 
 from . import _calls, _core, _cpython, _dask_calls, _dask_graph, _dask_requests, _domain, _explain, _resources, _schedulers
 from . import multiprocessing as tenon_processes
+from .multiprocessing import _pool_worker
 from .multiprocessing._pool_engine import processes
 from .multiprocessing.pool import WorkerDied
 
@@ -127,7 +129,7 @@ def run_in_worker(slots, execute, tasks):
             (key, task, functools.partial(dump_result, key), functools.partial(load_task, key), *rest)
             for key, task, _, _, *rest in tasks
         ]
-    with _resources.given_slots(slots):
+    with _resources.given_slots(slots, _pool_worker.secede):
         return _dask_calls.run_noting(execute, tasks)
 
 
@@ -150,6 +152,8 @@ def initialize(initializer, expected, worker_count):
 
 class Workers(_dask_calls.Handover):
     """Hands tasks to the worker processes of a pool."""
+
+    _is_ahead = True
 
     def __init__(self, scheduler, graph, pool):
         super().__init__(scheduler, graph)
@@ -197,9 +201,17 @@ class Workers(_dask_calls.Handover):
         with self._lock:
             if self._is_left:
                 raise concurrent.futures.CancelledError
-            answer = self._pool.apply_async(function, args)
+            told = queue.SimpleQueue()  # True: the task has seceded; False: there is an answer
+
+            def end(_):
+                told.put(False)
+
+            answer = self._pool.apply_async(function, args, callback=end, error_callback=end)
             self._answers.add(answer)
         try:
+            self._pool._engine.call_when_seceded(answer, functools.partial(told.put, True))
+            while told.get():
+                _core.secede()
             return answer.get()
         finally:
             with self._lock:

@@ -234,8 +234,8 @@ def resource_id(resource, default=_NONE):
 def secede():
     """Give back the CPU of the task of this thread, before a long wait, so that another task may have it.
 
-    The task keeps its other resources. In a worker process of tenon.dask.get_processes, nothing happens: a task has
-    the process until it ends.
+    The task keeps its other resources. In a worker process of tenon.dask.get_processes, it also keeps the process: the
+    other task runs in another one, which is started if all are busy, as long as there are no more than 32 of these.
 
     Raises
     ------
@@ -244,6 +244,8 @@ def secede():
     """
     if getattr(_given, "slots", None) is None:
         _core.secede()
+    else:
+        _given.give_back_cpu()
 
 
 def leave_forked(error):
@@ -273,9 +275,11 @@ def leave_forked(error):
 
 
 @contextlib.contextmanager
-def given_slots(slots):
-    before, _given.slots = getattr(_given, "slots", None), slots
+def given_slots(slots, give_back_cpu):
+    """A block in which this thread runs a task of a scheduler of another process."""
+    before = getattr(_given, "slots", None), getattr(_given, "give_back_cpu", None)
+    _given.slots, _given.give_back_cpu = slots, give_back_cpu
     try:
         yield
     finally:
-        _given.slots = before
+        _given.slots, _given.give_back_cpu = before

@@ -72,6 +72,7 @@ struct tni_task {
     uint32_t successor_count;
     uint8_t attempt;     /* from 1, once it began */
     bool is_ended_early; /* tn_task_end() was called before its function returned */
+    bool has_seceded;    /* in a worker process: its `running` counts it */
     _Atomic uint8_t state;
     uint8_t variant;
     uint8_t set_aside;               /* how often others took the room that its data needs */
@@ -201,6 +202,7 @@ struct tni_running {
     uint32_t held_mask;         /* pools; a task may give back its CPU early, */
     uint64_t cpu_until_ns;      /* at this time; 0: it did not */
     uint32_t count, left;       /* tasks that wait for their end elsewhere: at first, and now */
+    uint32_t seceded;           /* of these, tasks that need no CPU any more */
     struct tn_kind *kind;       /* of all of them, if their time is learned; or NULL */
     int32_t pid;                /* of the worker process; 0: this process */
     const struct tni_access *accesses; /* of the only task, to data; NULL: none */

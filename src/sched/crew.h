@@ -228,6 +228,9 @@ void tni_finish_use(struct tn_sched *sched, struct tni_running *running, uint64_
 void tni_finish_keep_sentence(struct tn_graph *graph, const struct tni_task *task);
 /** Fail with the status and the sentence that were kept for the task. Under the lock. */
 int tni_finish_early(struct tn_graph *graph, const struct tni_task *task);
+/** Note that a task in a worker process needs no CPU, and give back what none needs. Under the
+ * lock. The caller wakes up a thread. */
+void tni_finish_secede(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
 /** Take `running` from the task, and give it back, once no task has it. Under the lock. */
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns);
 /**

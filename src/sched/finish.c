@@ -70,12 +70,33 @@ void tni_finish_use(struct tn_sched *sched, struct tni_running *running, uint64_
         tni_moves_tell(sched);
 }
 
+/* Tasks that share a CPU give it back when the last of them that needs it secedes or ends. */
+static void give_back_unneeded(struct tn_sched *sched, struct tni_running *running,
+                               uint64_t now_ns)
+{
+    if (running->seceded > 0 && running->left == running->seceded)
+        tni_plan_give_back(&sched->plan, running, TNI_BUILT_IN_MASK, now_ns);
+}
+
+void tni_finish_secede(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)
+{
+    if (task->has_seceded)
+        return;
+    task->has_seceded = true;
+    task->running->seceded++;
+    give_back_unneeded(sched, task->running, now_ns);
+}
+
 void tni_finish_running(struct tn_sched *sched, struct tni_task *task, uint64_t now_ns)
 {
     struct tni_running *running = task->running;
     task->running = NULL;
-    if (--running->left > 0)
+    running->seceded -= task->has_seceded;
+    task->has_seceded = false;
+    if (--running->left > 0) {
+        give_back_unneeded(sched, running, now_ns);
         return;
+    }
     if (running->kind != NULL)
         tni_kind_learn(running->kind, running->variant, now_ns - running->began_ns,
                        running->count);

@@ -153,7 +153,7 @@ static void fail_given(struct tni_place *place, int status)
 /* What tasks share until the last of them has ended. */
 static void share(struct tni_running *running, const struct tni_chain *tasks)
 {
-    running->count = 0;
+    running->count = running->seceded = 0;
     running->kind = tasks->first->kind;
     running->pid = 0;
     for (struct tni_task *task = tasks->first; task != NULL; task = task->next) {
@@ -229,6 +229,28 @@ static void give_jobs(struct tni_place *place)
     }
 }
 
+/*
+ * Give back the CPU of tasks that have seceded in their workers. Tasks that shared it with such
+ * a task may now run beside each other, in the worker that goes on and in one that was started
+ * instead: from here on, each task has its own. Not under the lock.
+ */
+static void let_secede(struct tni_place *place)
+{
+    struct tn_sched *sched = place->worker.sched;
+    void *context;
+    uint64_t job;
+    while (tni_pool_next_seceded(place->pool, &job, &context)) {
+        if (job <= place->dropped || context == NULL) /* NULL: not a task's */
+            continue;
+        tni_sched_lock(sched);
+        place->most = 1;
+        place->is_full = false;
+        tni_finish_secede(sched, context, tni_os_now_ns());
+        (void)tni_crew_wake(sched);
+        tni_sched_unlock(sched);
+    }
+}
+
 /* ---- fetching results -------------------------------------------------------------------- */
 
 /* End a task by its result, or all tasks if the pool failed. @return false: there is none */
@@ -284,6 +306,7 @@ static void await_result(struct tni_place *place, uint64_t until_ns)
     tni_crew_call_hook(sched, sched->options.begin_work);
     place->is_fetching = false;
     tni_sched_unlock(sched);
+    let_secede(place);
     (void)settle(place, status, &result, context);
     tni_sched_lock(sched);
 }
@@ -327,6 +350,7 @@ static void run_thread(void *context)
         tni_sched_unlock(sched);
         give_jobs(place);
         bool has_result = fetch(place);
+        let_secede(place);
         tni_sched_lock(sched);
         if (!has_result)
             rest(place);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sched/crew.h"
+#include "spawn/spawn.h"
 
 static int find_task(struct tn_graph *graph, uint64_t number, struct tni_task **ret_task)
 {
@@ -129,7 +130,7 @@ int tn_task_secede(void)
     struct tni_worker *worker;
     int status = find_worker(&worker);
     if (status != 0)
-        return status;
+        return tni_pool_runs_job() ? tni_pool_secede() : status;
     if (worker->is_place)
         return tni_fail_plain(TN_ERR_INVALID, "the task runs in a worker process");
     tni_crew_secede(worker);

@@ -28,9 +28,11 @@
  * I8  The owner pushes a WAKE message to its own queue of results, to end a wait of the thread
  *     that has claimed the pool. At most two are in the queue, which has room for two messages
  *     that are no results. One that is popped later is dropped.
- * Callers: the user. If the owner dies, its workers end (child.c, I3), and the reaper gives
- * back its queues, the board and the messages in them. The death of a worker: see
- * pool_worker.c.
+ * I9  A job that secedes says so once, by a message in the queue of results. If a scheduler has
+ *     claimed the pool, `worker_count` other jobs then run beside it: `limit` does not count
+ * it, and the pool starts up to TNI_POOL_EXTRA more workers, which stay. Callers: the user. If
+ * the owner dies, its workers end (child.c, I3), and the reaper gives back its queues, the
+ * board and the messages in them. The death of a worker: see pool_worker.c.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -79,6 +81,11 @@ static int receive(struct tn_pool *pool, uint64_t deadline_ns)
         if (deadline_ns == 0 || tni_os_now_ns() >= deadline_ns)
             return tni_fail_plain(TN_ERR_TIMED_OUT, "no result came until the deadline");
     }
+}
+
+static uint64_t limit_of(const struct tn_pool *pool)
+{
+    return (uint64_t)pool->limit + pool->table.seceded; /* I9 */
 }
 
 /* ---- submitting -------------------------------------------------------------------------- */
@@ -151,7 +158,7 @@ static int submit(struct tn_pool *pool, const tn_message *message, uint32_t flag
         status = tni_fail(TN_ERR_CLOSED, "the pool was ended");
     if (status == 0)
         status = tend_if_due(pool);
-    while (status == 0 && pool->table.under_way >= pool->limit) /* I1 */
+    while (status == 0 && pool->table.under_way >= limit_of(pool)) /* I1 */
         if ((status = receive(pool, deadline_ns)) == TN_ERR_TIMED_OUT)
             return tni_fail_plain(
                 TN_ERR_TIMED_OUT,
@@ -187,6 +194,8 @@ int tni_pool_give(struct tn_pool *pool, const tn_message *message, void *context
         return status;
     job->context = context;
     *ret_job = job->id;
+    if (tni_pool_wants_extra(pool))
+        (void)!tni_pool_replace_workers(pool);
     return 0;
 }
 
@@ -246,7 +255,7 @@ static int find_done(struct tn_pool *pool, uint64_t id, uint64_t deadline_ns,
                             "no job %" PRIu64 " is under way, or its result was fetched", id);
         if (pool->table.under_way == 0)
             return fail_nothing(pool);
-        if (pool->is_woken)
+        if (pool->is_woken || pool->table.told != NULL)
             return tni_fail_plain(TN_ERR_TIMED_OUT, "the wait for a result was ended");
         if ((status = receive(pool, deadline_ns)) != 0)
             return status;
@@ -316,9 +325,24 @@ void tni_pool_wake(struct tn_pool *pool)
     (void)!tn_queue_push(pool->results, &m, 0, TN_NOW);
 }
 
+bool tni_pool_next_seceded(struct tn_pool *pool, uint64_t *ret_job, void **ret_context)
+{
+    struct tni_job *job = pool->table.told;
+    if (job == NULL)
+        return false;
+    pool->table.told = job->next_told;
+    job->next_told = NULL;
+    *ret_job = job->id;
+    *ret_context = job->context;
+    if (tni_pool_wants_extra(pool)) /* jobs that were given before wait behind this one */
+        (void)!tni_pool_replace_workers(pool);
+    return true;
+}
+
 uint32_t tni_pool_room(const struct tn_pool *pool)
 {
-    return pool->limit - (uint32_t)TNI_MIN(pool->table.under_way, pool->limit);
+    uint64_t limit = limit_of(pool);
+    return (uint32_t)(limit - TNI_MIN(pool->table.under_way, limit));
 }
 
 uint32_t tni_pool_worker_count(const struct tn_pool *pool) { return pool->worker_count; }
@@ -424,7 +448,7 @@ static void free_pool(struct tn_pool *pool)
     tn_object_close(pool->jobs);
     tn_object_close(pool->results);
     tn_object_close(pool->boards);
-    for (uint32_t i = 0; pool->workers != NULL && i < pool->worker_count; i++)
+    for (uint32_t i = 0; pool->workers != NULL && i < pool->used_count; i++)
         tn_process_close(pool->workers[i]);
     free_strings(pool->argv);
     free_strings(pool->environment);
@@ -455,10 +479,10 @@ int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info)
 {
     if (pool == NULL)
         return tni_fail_null("the pool");
-    for (uint32_t i = 0; i < pool->worker_count; i++)
+    for (uint32_t i = 0; i < pool->used_count; i++)
         pool->pids[i] = tn_process_pid(pool->workers[i]);
     tn_pool_info info = {.worker_pids = pool->pids,
-                         .worker_count = pool->worker_count,
+                         .worker_count = pool->used_count,
                          .job_count = (uint32_t)pool->table.under_way,
                          .restart_count = pool->restarts};
     return tni_give_struct("tn_pool_info", &info, sizeof info, ret_info);

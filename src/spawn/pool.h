@@ -38,9 +38,16 @@ struct tni_pool_job_head {
 /*
  * This head stands before the bytes of a result; the bytes of the detail follow the result.
  * UNREAD: the message of a job was lost, so the worker does not know the id of the job. WAKE:
- * not a result; another thread of the owner ends the wait for results.
+ * not a result; another thread of the owner ends the wait for results. SECEDED: not a result;
+ * the job goes on, and needs no CPU.
  */
-enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2, TNI_POOL_UNREAD = 3, TNI_POOL_WAKE = 4 };
+enum {
+    TNI_POOL_DONE = 1,
+    TNI_POOL_EXHAUSTED = 2,
+    TNI_POOL_UNREAD = 3,
+    TNI_POOL_WAKE = 4,
+    TNI_POOL_SECEDED = 5
+};
 struct tni_pool_result_head {
     uint64_t job;
     int32_t status;
@@ -68,6 +75,9 @@ struct tni_job {
     struct tni_job *same;        /* the next job with this hash */
     struct tni_job *prev, *next; /* in the list of results, in the order of arrival */
     bool is_done, is_detached;   /* is_detached: no bytes of the message are in shared memory */
+    bool was_told;               /* that it has seceded, in this run or in an earlier one */
+    int32_t seceded_pid;         /* the worker in which it has seceded; 0: it has not */
+    struct tni_job *next_told;   /* in the list `told` */
     int32_t status, pid;
     uint32_t worker, attempt;
     void *context;                /* of tni_pool_give() */
@@ -87,8 +97,10 @@ struct tni_jobs {
     struct tni_job *first, *last;
     uint64_t mask;
     uint64_t count, under_way;
-    uint64_t newest; /* the largest id that was given to a job */
-    uint64_t oldest; /* no job with a smaller id is in the table */
+    uint64_t newest;      /* the largest id that was given to a job */
+    uint64_t oldest;      /* no job with a smaller id is in the table */
+    uint32_t seceded;     /* jobs under way whose seceded_pid is set */
+    struct tni_job *told; /* jobs under way that tni_pool_next_seceded() returns next */
 };
 
 /** Make room for one more job, so that tni_jobs_add() cannot fail. */
@@ -99,6 +111,9 @@ struct tni_job *tni_jobs_add(struct tni_jobs *jobs);
 struct tni_job *tni_jobs_find(const struct tni_jobs *jobs, uint64_t id);
 /** Find the job with the smallest id. @return NULL: there are no jobs */
 struct tni_job *tni_jobs_oldest(struct tni_jobs *jobs);
+/** Note that a job has seceded in a worker, or that this worker has ended. */
+void tni_jobs_secede(struct tni_jobs *jobs, struct tni_job *job, int32_t pid);
+void tni_jobs_unsecede(struct tni_jobs *jobs, struct tni_job *job);
 /** Note that the result of a job has come. */
 void tni_jobs_finish(struct tni_jobs *jobs, struct tni_job *job);
 /** Remove a job, and free what it owns. */
@@ -112,7 +127,9 @@ void tni_jobs_fini(struct tni_jobs *jobs);
 struct tn_pool {
     struct tn_domain *domain; /* kept */
     int32_t owner_pid;
-    uint32_t worker_count, start, limit;
+    uint32_t worker_count, start, limit; /* worker_count: as its maker asked for */
+    uint32_t place_count; /* worker_count, and TNI_POOL_EXTRA for jobs that secede (I9) */
+    uint32_t used_count;  /* places in which there is or was a worker */
     tn_pool_fn *run;
     void *context;
     tn_forkserver *server;
@@ -121,9 +138,9 @@ struct tn_pool {
     tn_queue *jobs, *results, *boards;
     tn_tensor *board;
     struct tni_pool_pass pass;
-    struct tn_process **workers; /* [worker_count]; NULL: it does not run */
-    int32_t *pids;               /* [worker_count], as tn_pool_get_info() reported them last */
-    int *fds;                    /* [worker_count], for poll */
+    struct tn_process **workers; /* [place_count]; NULL: it does not run */
+    int32_t *pids;               /* [place_count], as tn_pool_get_info() reported them last */
+    int *fds;                    /* [place_count], for poll */
     struct tni_jobs table;
     uint8_t *out; /* the bytes of the job that is submitted now */
     size_t out_bytes;
@@ -170,6 +187,7 @@ void tni_pool_find_lost(struct tn_pool *pool);
 
 /* ---- workers (pool_children.c) ----------------------------------------------------------- */
 
+enum { TNI_POOL_EXTRA = 32 }; /* most workers beside those that the pool's maker asked for */
 enum { TNI_POOL_SLICE_NS = 20 * 1000 * 1000 };         /* how often a wait checks the workers */
 enum { TNI_POOL_SERVER_WAIT_NS = 1000 * 1000 * 1000 }; /* how long to wait for a fork server */
 
@@ -177,6 +195,9 @@ enum { TNI_POOL_SERVER_WAIT_NS = 1000 * 1000 * 1000 }; /* how long to wait for a
 int tni_pool_start_worker(struct tn_pool *pool, uint32_t index, struct tni_wait *wait);
 /** How many workers run or were not collected yet. */
 uint32_t tni_pool_count_workers(const struct tn_pool *pool);
+/** Whether a job waits for one more worker, because others have seceded (pool_replace.c, I9).
+ */
+bool tni_pool_wants_extra(const struct tn_pool *pool);
 /** Collect workers that have ended, and note how they ended. */
 void tni_pool_collect_workers(struct tn_pool *pool);
 /** Reset `early_ends` if a worker began a job since the last call (pool.c, I6). */

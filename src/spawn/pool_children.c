@@ -75,7 +75,7 @@ int tni_pool_start_worker(struct tn_pool *pool, uint32_t index, struct tni_wait 
 static uint64_t count_begun(const struct tn_pool *pool)
 {
     uint64_t begun = pool->begun_by_gone;
-    for (uint32_t i = 0; i < pool->worker_count; i++)
+    for (uint32_t i = 0; i < pool->used_count; i++)
         if (pool->workers[i] != NULL)
             begun += atomic_load_explicit(&tni_pool_row(pool->board, i)[TNI_POOL_ROW_BEGUN],
                                           memory_order_relaxed);
@@ -85,7 +85,7 @@ static uint64_t count_begun(const struct tn_pool *pool)
 uint32_t tni_pool_count_workers(const struct tn_pool *pool)
 {
     uint32_t running = 0;
-    for (uint32_t i = 0; i < pool->worker_count; i++)
+    for (uint32_t i = 0; i < pool->used_count; i++)
         running += pool->workers[i] != NULL;
     return running;
 }
@@ -106,6 +106,8 @@ static void note_death(struct tn_pool *pool, uint32_t index, const tn_process_st
     struct tni_job *job = id != 0 ? tni_jobs_find(&pool->table, id) : NULL;
     if (job == NULL || job->is_done)
         return;
+    if (job->seceded_pid == end->pid)
+        tni_jobs_unsecede(&pool->table, job);
     job->last_death = *end;
     struct tni_death *more = realloc(job->deaths, (job->death_count + 1) * sizeof *more);
     if (more == NULL)
@@ -135,15 +137,15 @@ static void collect(struct tn_pool *pool, uint32_t index)
 
 void tni_pool_collect_workers(struct tn_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->worker_count; i++)
+    for (uint32_t i = 0; i < pool->used_count; i++)
         collect(pool, i);
 }
 
 void tni_pool_await_worker(struct tn_pool *pool, uint64_t deadline_ns)
 {
-    for (uint32_t i = 0; i < pool->worker_count; i++)
+    for (uint32_t i = 0; i < pool->used_count; i++)
         pool->fds[i] = pool->workers[i] != NULL ? pool->workers[i]->pid_fd : -1;
-    if (tni_os_poll(pool->fds, pool->worker_count,
+    if (tni_os_poll(pool->fds, pool->used_count,
                     TNI_MIN(deadline_ns, tni_os_now_ns() + TNI_POOL_SLICE_NS)) ==
         TN_ERR_TIMED_OUT)
         tni_child_survive(pool->domain);
@@ -151,7 +153,7 @@ void tni_pool_await_worker(struct tn_pool *pool, uint64_t deadline_ns)
 
 void tni_pool_signal_workers(struct tn_pool *pool, int signal)
 {
-    for (uint32_t i = 0; i < pool->worker_count; i++)
+    for (uint32_t i = 0; i < pool->used_count; i++)
         if (pool->workers[i] != NULL && tn_process_kill(pool->workers[i], signal) != 0)
             tni_log(TNI_LOG_WARNING, "signal %d could not be sent to worker %u of a pool: %s",
                     signal, i, tn_error_detail());

@@ -82,8 +82,42 @@ struct tni_job *tni_jobs_oldest(struct tni_jobs *jobs)
     return job;
 }
 
+void tni_jobs_secede(struct tni_jobs *jobs, struct tni_job *job, int32_t pid)
+{
+    struct tni_job **at = &jobs->told;
+    jobs->seceded += job->seceded_pid == 0;
+    job->seceded_pid = pid;
+    if (job->was_told)
+        return;
+    job->was_told = true;
+    while (*at != NULL)
+        at = &(*at)->next_told;
+    *at = job;
+}
+
+void tni_jobs_unsecede(struct tni_jobs *jobs, struct tni_job *job)
+{
+    jobs->seceded -= job->seceded_pid != 0;
+    job->seceded_pid = 0;
+}
+
+/* A job of which a result has come, or will not come. */
+static void forget_secession(struct tni_jobs *jobs, struct tni_job *job)
+{
+    struct tni_job **at = &jobs->told;
+    tni_jobs_unsecede(jobs, job);
+    if (!job->was_told)
+        return;
+    while (*at != NULL && *at != job)
+        at = &(*at)->next_told;
+    if (*at != NULL)
+        *at = job->next_told;
+    job->next_told = NULL;
+}
+
 void tni_jobs_finish(struct tni_jobs *jobs, struct tni_job *job)
 {
+    forget_secession(jobs, job);
     job->is_done = true;
     job->next = NULL;
     job->prev = jobs->last;
@@ -103,6 +137,7 @@ void tni_jobs_drop(struct tni_jobs *jobs, struct tni_job *job)
         *(job->prev != NULL ? &job->prev->next : &jobs->first) = job->next;
         *(job->next != NULL ? &job->next->prev : &jobs->last) = job->prev;
     } else {
+        forget_secession(jobs, job);
         jobs->under_way--;
     }
     jobs->count--;

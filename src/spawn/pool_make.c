@@ -85,15 +85,16 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
     pool->domain = domain;
     tni_process_keep(domain);
     pool->owner_pid = tni_os_pid();
-    pool->worker_count = o->workers;
+    pool->worker_count = pool->used_count = o->workers;
+    pool->place_count = o->workers + TNI_POOL_EXTRA;
     pool->start = o->start;
     pool->limit = o->capacity;
     pool->server = o->server;
     pool->pass.attempts = o->attempts;
     pool->patience_ns = TNI_POOL_SERVER_WAIT_NS;
-    pool->workers = calloc(o->workers, sizeof pool->workers[0]);
-    pool->pids = calloc(o->workers, sizeof pool->pids[0]);
-    pool->fds = calloc(o->workers, sizeof pool->fds[0]);
+    pool->workers = calloc(pool->place_count, sizeof pool->workers[0]);
+    pool->pids = calloc(pool->place_count, sizeof pool->pids[0]);
+    pool->fds = calloc(pool->place_count, sizeof pool->fds[0]);
     bool is_copied = copy_strings(o->argv, &pool->argv, &count);
     is_copied &= copy_strings(o->environment, &pool->environment, &pool->environment_count);
     *ret_pool = pool;
@@ -106,16 +107,16 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
 /*
  * Make the queues and the board. The queues have room for more messages than jobs can be under
  * way (I1): each worker and the worker that it replaced may still have one lease of a job whose
- * result was filed already.
+ * result was filed already, and each extra worker has a job (I9).
  */
 static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
 {
     tn_queue_options queue = {.struct_size = sizeof queue,
-                              .capacity = o->capacity + 2 * o->workers + 2,
+                              .capacity = o->capacity + 2 * pool->place_count + 2,
                               .inline_bytes = o->inline_bytes,
                               .policy = TN_QUEUE_LEASE};
     tn_queue_options boards = {.struct_size = sizeof boards, .capacity = o->workers};
-    int64_t shape[2] = {o->workers, TNI_POOL_ROW};
+    int64_t shape[2] = {pool->place_count, TNI_POOL_ROW};
     int status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->jobs);
     queue.policy = TN_QUEUE_REDELIVER;
     if (status == 0)

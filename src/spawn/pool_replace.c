@@ -17,6 +17,18 @@ static bool was_unanswered(const struct tn_pool *pool)
 
 static uint32_t early_ends_limit(const struct tn_pool *pool) { return pool->worker_count + 4; }
 
+/*
+ * Beside the jobs that have seceded, `worker_count` others shall run. A worker that was started
+ * for that stays, and waits for jobs as the others do.
+ */
+bool tni_pool_wants_extra(const struct tn_pool *pool)
+{
+    uint32_t running = tni_pool_count_workers(pool);
+    return pool->table.seceded > 0 && running < pool->place_count &&
+           running < pool->worker_count + pool->table.seceded &&
+           running < pool->table.under_way;
+}
+
 static int fail_early_ends(const struct tn_pool *pool)
 {
     char end[TNI_CHILD_END_BYTES];
@@ -72,12 +84,18 @@ static void note_failed_start(struct tn_pool *pool, uint32_t index)
  */
 static int restart(struct tn_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->worker_count; i++) {
-        if (pool->workers[i] != NULL || !is_wanted(pool))
+    for (uint32_t i = 0; i < pool->place_count; i++) {
+        if (pool->workers[i] != NULL)
+            continue;
+        if (i >= pool->worker_count && !tni_pool_wants_extra(pool))
+            break;
+        if (!is_wanted(pool))
             continue;
         if (awaits_server(pool) && !tni_server_is_free(pool->server))
             return 0;
         struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns).ns};
+        bool is_first = i >= pool->used_count;
+        pool->used_count += is_first;
         int started = tni_pool_start_worker(pool, i, &wait), status = tni_pool_check(pool);
         if (status != 0)
             return status;
@@ -86,7 +104,7 @@ static int restart(struct tn_pool *pool)
             return started == TN_ERR_INTERRUPTED ? started : 0;
         }
         pool->patience_ns = TNI_POOL_SERVER_WAIT_NS;
-        pool->restarts++;
+        pool->restarts += !is_first;
     }
     return 0;
 }

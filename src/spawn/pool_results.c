@@ -85,6 +85,21 @@ static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
     finish_lost(pool, job, lost, what);
 }
 
+/*
+ * Note that a job has seceded, for the scheduler that has claimed the pool (I9). A worker that
+ * has ended runs the job no more, and the job keeps its CPU for its next run.
+ */
+static void file_secession(struct tn_pool *pool, const struct tni_pool_result_head *head)
+{
+    struct tni_job *job = tni_jobs_find(&pool->table, head->job);
+    if (job == NULL || job->is_done || !pool->is_claimed)
+        return;
+    for (uint32_t i = 0; i < job->death_count; i++)
+        if (job->deaths[i].pid == head->pid)
+            return;
+    tni_jobs_secede(&pool->table, job, head->pid);
+}
+
 /* File a result, or drop it if its job has a result already (I2). Consumes `m`. */
 static void file_result(struct tn_pool *pool, tn_message *m, int lost)
 {
@@ -92,6 +107,10 @@ static void file_result(struct tn_pool *pool, tn_message *m, int lost)
     struct tni_job *job = split(m, &head) ? tni_jobs_find(&pool->table, head.job) : NULL;
     pool->may_have_lost |= head.kind == TNI_POOL_UNREAD;
     pool->is_woken |= head.kind == TNI_POOL_WAKE && pool->is_claimed;
+    if (head.kind == TNI_POOL_SECEDED) {
+        file_secession(pool, &head);
+        job = NULL;
+    }
     if (job == NULL || job->is_done) {
         tn_message_fini(m);
         return;

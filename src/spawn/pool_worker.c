@@ -31,6 +31,14 @@ struct worker {
     _Alignas(16) uint8_t room[TN_POOL_ROOM_BYTES];
 };
 
+/* The job that a thread runs. */
+struct running_job {
+    struct worker *worker;
+    const struct tni_pool_result_head *head;
+    bool has_seceded;
+};
+static _Thread_local struct running_job *current_job;
+
 /* ---- how it finds its pool --------------------------------------------------------------- */
 
 /* The value is <jobs>,<results>,<boards>,<worker>,<attempts>,<pid of the owner>, in hex. */
@@ -216,8 +224,31 @@ static int run_job(struct worker *w, tn_message *m, struct tni_pool_result_head 
                        .room_bytes = sizeof w->room};
     (void)!tni_fail_plain(TN_ERR_INVALID,
                           ""); /* so that no earlier error becomes the detail of this job */
+    struct running_job running = {.worker = w, .head = head}, *outer = current_job;
+    current_job = &running;
     head->status = w->run(w->domain, &job, &result, w->context);
+    current_job = outer;
     return send_result(w, head, &result);
+}
+
+bool tni_pool_runs_job(void)
+{
+    return current_job != NULL && current_job->worker->pid == tni_os_pid();
+}
+
+int tni_pool_secede(void)
+{
+    struct running_job *job = current_job;
+    if (job->has_seceded)
+        return 0;
+    struct tni_pool_result_head head = *job->head;
+    head.kind = TNI_POOL_SECEDED;
+    const tn_message m = {.bytes = &head, .size_bytes = sizeof head};
+    int status = give_result(job->worker, &m);
+    job->has_seceded = status == 0;
+    if (status == 0)
+        TNI_KILL_POINT("pool_job_seceded");
+    return status;
 }
 
 /* The tensors of a job are lost: push a result that says so (I5). */

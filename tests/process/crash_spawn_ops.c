@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tenon/sched.h>
+
 #include "harness/tensor.h"
 #include "process/process.h"
 
@@ -70,13 +72,16 @@ static void forkserver(struct crash_world *w)
 
 /* ---- a pool ------------------------------------------------------------------------------ */
 
-/* Return one of the job's two tensors, and one new tensor. */
+/* Return one of the job's two tensors, and one new tensor. The first job also secedes. */
 static int do_job(tn_domain *domain, const tn_pool_job *job, tn_message *result, void *context)
 {
     tn_tensor **list = job->room;
     int64_t size = 1000;
     (void)context;
     TN_CHECK(job->message->tensor_count == 2);
+    int status = job->id == 1 ? tn_task_secede() : 0;
+    if (status != 0)
+        return status; /* the owner is dead */
     list[0] = job->message->tensors[1];
     job->message->tensors[1] = NULL;
     TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &size, NULL, &list[1]));

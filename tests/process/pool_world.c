@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <tenon/sched.h>
 #include <unistd.h>
 
 tn_domain *pool_open_domain(void) { return pool_open_domain_of(64 << 20); }
@@ -59,6 +60,25 @@ static int wait_for_go(tn_domain *domain)
     return 0;
 }
 
+static int let_go(tn_domain *domain)
+{
+    tn_event *event;
+    TN_CHECK_OK(tn_event_open(domain, "go", TN_OPEN_EXISTING, &event));
+    TN_CHECK_OK(tn_event_set(event));
+    tn_object_close(event);
+    return 0;
+}
+
+static int secede(tn_domain *domain, const struct pool_order *order, const tn_pool_job *job)
+{
+    for (int32_t i = 0; i < order->number; i++)
+        TN_CHECK_OK(tn_task_secede());
+    say_pid(domain);
+    if (order->deed == SECEDE_DYING && job->attempt == 1)
+        raise(SIGKILL);
+    return wait_for_go(domain);
+}
+
 static int make_tensor(tn_domain *domain, int32_t value, bool is_private,
                        const tn_pool_job *job, tn_message *result)
 {
@@ -105,6 +125,7 @@ static int add_tensors(tn_domain *domain, int32_t number, const tn_pool_job *job
 {
     tn_tensor **list = job->room;
     TN_CHECK(job->message->tensor_count > 0);
+    TN_CHECK_OK(tn_task_secede());
     for (uint32_t i = 0; i < job->message->tensor_count; i++)
         add_tensor(domain, job->message->tensors[i], number, &list[i]);
     result->tensors = list;
@@ -183,6 +204,11 @@ int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, voi
         return send_much(much, &order, job, result);
     case ADD_TENSORS:
         return add_tensors(domain, order.number, job, result);
+    case SECEDE:
+    case SECEDE_DYING:
+        return secede(domain, &order, job);
+    case GO:
+        return let_go(domain);
     case SEND_LATE:
         return send_late(domain, much, &order, job, result);
     default:

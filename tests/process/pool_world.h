@@ -28,7 +28,10 @@ enum pool_deed_kind {
     SEND_BOTH,    /* the same, and a new tensor of the job's number */
     SEND_LATE,    /* the same as SEND_MUCH, without SIGTERM, after its pid and a WAIT */
     DEAF,         /* as SLEEP, without SIGTERM */
-    ADD_TENSORS   /* returns tensors like its own with the number added, which it shares */
+    ADD_TENSORS,  /* secedes, and returns tensors like its own with the number added */
+    SECEDE,       /* secedes as often as the number says, pushes its pid, then WAIT */
+    SECEDE_DYING, /* the same, but the first attempt kills itself instead of WAIT */
+    GO            /* sets the event "go" */
 };
 
 struct pool_order {

@@ -26,6 +26,7 @@
     X(lease_recorded, EARLY)                                                                   \
     X(pool_job_taken, EARLY)                                                                   \
     X(pool_job_noted, BEGUN)                                                                   \
+    X(pool_job_seceded, BEGUN)                                                                 \
     X(alloc_frontier_moved, OVER)                                                              \
     X(alloc_taken, BEGUN)                                                                      \
     X(quota_asked, BEGUN)                                                                      \
@@ -39,9 +40,9 @@
     X(push_claimed, EARLY)                                                                     \
     X(lend_moved, BEGUN)                                                                       \
     X(push_lent, EARLY)                                                                        \
-    X(push_full, OVER)                                                                         \
-    X(push_tail_passed, OVER)                                                                  \
-    X(wait_called, OVER)                                                                       \
+    X(push_full, BEGUN)                                                                        \
+    X(push_tail_passed, BEGUN)                                                                 \
+    X(wait_called, BEGUN)                                                                      \
     X(release_announced, OVER)                                                                 \
     X(release_unrecorded, OVER)                                                                \
     X(ref_decremented, OVER)                                                                   \
@@ -351,7 +352,7 @@ static void expect_failure(const struct pool_world *w, enum outcome outcome)
     if (outcome == BEGUN) {
         pool_expect_detail(sentence, "was started 3 times, and each worker ended: worker 0, "
                                      "process ");
-        assert_int_equal(tnt_pool_info(w->pool).restart_count, 3);
+        assert_true(tnt_pool_info(w->pool).restart_count >= 3);
     } else {
         pool_expect_detail(sentence, "workers ended one after the other before they began");
         pool_expect_detail(sentence, "the last, process ");

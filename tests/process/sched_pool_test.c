@@ -560,6 +560,215 @@ TN_TEST(a_pool_belongs_to_one_scheduler)
     close_all(&w);
 }
 
+/* ---- tasks that secede ------------------------------------------------------------------- */
+
+static const tn_resource_info *cpu_of(tn_sched_info *info)
+{
+    *info = (tn_sched_info){.struct_size = sizeof *info};
+    TN_CHECK_OK(tn_sched_get_info(sched, info));
+    for (uint32_t i = 0; i < info->resource_count; i++)
+        if (strcmp(info->resources[i].name, "CPU") == 0)
+            return &info->resources[i];
+    return NULL;
+}
+
+static void await_free_cpus(double free)
+{
+    tn_sched_info info;
+    uint64_t until = tnt_until_ns(10000);
+    while (cpu_of(&info)->free != free)
+        assert_true(tnt_until_ns(0) < until);
+}
+
+TN_TEST(by_every_method_a_task_that_secedes_lets_another_run)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        struct pool_world w = pool_open_by(method, 1);
+        open_sched("CPU=1");
+        tn_kind *kind = kind_of(&w, NULL);
+        struct deed waits = {.order = {SECEDE, 1}}, lets_go = {.order = {GO, 0}};
+        add(kind, &waits, UINT64_MAX);
+        add(kind, &lets_go, UINT64_MAX);
+        TN_CHECK_OK(wait_for_all());
+        assert_int_equal(waits.takes + lets_go.takes, 2);
+        assert_int_equal(tnt_pool_info(w.pool).worker_count, 2);
+        await_free_cpus(1);
+        close_all(&w);
+    }
+}
+
+TN_TEST(a_full_pool_takes_a_job_when_a_task_has_seceded)
+{
+    tn_pool_options options = pool_options(1);
+    options.capacity = 1;
+    struct pool_world w = pool_open_world(options);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed waits = {.order = {SECEDE, 1}}, lets_go = {.order = {GO, 0}};
+    add(kind, &waits, UINT64_MAX);
+    add(kind, &lets_go, UINT64_MAX);
+    TN_CHECK_OK(wait_for_all());
+    close_all(&w);
+}
+
+static int set_event(const tn_task_call *call)
+{
+    TN_CHECK_OK(tn_event_set(call->context));
+    return TN_TASK_DONE;
+}
+
+static void add_local(tn_task_fn *run, tn_event *event)
+{
+    const tn_task task = {.kind = local_kind(run, NULL), .context = event};
+    TN_CHECK_OK(
+        tn_graph_add(graph, TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1), NULL));
+}
+
+TN_TEST(a_task_in_a_thread_has_the_cpu_that_a_worker_gave_back)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    struct deed waits = {.order = {SECEDE, 1}};
+    add(kind_of(&w, NULL), &waits, UINT64_MAX);
+    pool_pop_pid(&w);
+    add_local(set_event, w.go);
+    TN_CHECK_OK(wait_for_all());
+    close_all(&w);
+}
+
+/* Also from a worker that is killed then. */
+static void await_seceded(struct pool_world *w)
+{
+    tn_message message;
+    int status;
+    while ((status = tn_queue_pop(w->pids, tnt_deadline(20000), &message)) ==
+           TN_ERR_PEER_DIED) {
+    }
+    TN_CHECK_OK(status);
+    tn_message_fini(&message);
+}
+
+/* One task has seceded, and another has the only CPU: a third must not begin. */
+static void expect_no_other_cpu(struct pool_world *w, struct deed *deed, uint32_t attempts)
+{
+    tn_event *stop;
+    TN_CHECK_OK(tn_event_open(w->domain, "stop", TN_OPEN_NEW, &stop));
+    open_sched("CPU=1");
+    add(kind_of(w, NULL), deed, UINT64_MAX);
+    add_local(wait_for_event, stop);
+    for (uint32_t i = 0; i < attempts; i++)
+        await_seceded(w);
+    counted = 0;
+    add_local(count, NULL);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(100)), TN_ERR_TIMED_OUT);
+    tn_sched_info info;
+    assert_true(cpu_of(&info)->free == 0);
+    assert_int_equal(counted, 0);
+    TN_CHECK_OK(tn_event_set(w->go)); /* ends the task that seceded, which has no CPU to give */
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(100)), TN_ERR_TIMED_OUT);
+    assert_int_equal(deed->takes, 1);
+    assert_int_equal(counted, 0);
+    TN_CHECK_OK(tn_event_set(stop));
+    TN_CHECK_OK(wait_for_all());
+    assert_int_equal(counted, 1);
+    await_free_cpus(1);
+    tn_object_close(stop);
+}
+
+TN_TEST(a_task_that_secedes_twice_gives_its_cpu_back_once)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    struct deed deed = {.order = {SECEDE, 3}};
+    expect_no_other_cpu(&w, &deed, 1);
+    close_all(&w);
+}
+
+TN_TEST(a_worker_killed_after_its_task_seceded_gives_no_cpu_twice)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    struct deed deed = {.order = {SECEDE_DYING, 1}};
+    expect_no_other_cpu(&w, &deed, 2);
+    close_all(&w);
+}
+
+#if defined(TN_KILL_POINTS)
+/* The worker has told that the task has seceded, and that is all that it did. */
+TN_TEST(a_worker_may_die_when_it_has_told_that_its_task_seceded)
+{
+    tni_kill_point_arm("pool_job_seceded", 1);
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    tni_kill_point_arm(NULL, 0); /* the workers after the first do not die */
+    struct deed deed = {.order = {SECEDE, 1}};
+    expect_no_other_cpu(&w, &deed, 1);
+    assert_true(tnt_pool_info(w.pool).restart_count >= 1);
+    close_all(&w);
+}
+#endif
+
+TN_TEST(a_short_task_that_secedes_keeps_no_cpu_from_those_beside_it)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, NULL);
+    static struct deed quick[200];
+    for (int32_t i = 0; i < 200; i++) { /* so that tasks of the kind share a CPU */
+        quick[i] = (struct deed){.order = {ADD_ONE, i}};
+        add(kind, &quick[i], UINT64_MAX);
+    }
+    TN_CHECK_OK(wait_for_all());
+    struct deed deeds[] = {{.order = {ADD_ONE, 0}},
+                           {.order = {SECEDE, 1}},
+                           {.order = {ADD_ONE, 0}},
+                           {.order = {SECEDE, 1}},
+                           {.order = {GO, 0}}};
+    tn_task tasks[TNI_COUNT(deeds)];
+    for (size_t i = 0; i < TNI_COUNT(deeds); i++)
+        tasks[i] = (tn_task){.kind = kind, .context = &deeds[i]};
+    TN_CHECK_OK(tn_graph_add(
+        graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = TNI_COUNT(tasks)), NULL));
+    TN_CHECK_OK(wait_for_all());
+    for (size_t i = 0; i < TNI_COUNT(deeds); i++)
+        assert_int_equal(deeds[i].takes, 1);
+    await_free_cpus(1);
+    close_all(&w);
+}
+
+TN_TEST(a_pool_has_a_worker_for_each_task_that_has_seceded)
+{
+    enum { TASKS = 12 };
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    open_sched("CPU=1");
+    tn_kind *kind = kind_of(&w, NULL);
+    struct deed deeds[TASKS], more = {.order = {ADD_ONE, 1}};
+    for (int32_t i = 0; i < TASKS; i++) {
+        deeds[i] = (struct deed){.order = {SECEDE, 1}};
+        add(kind, &deeds[i], UINT64_MAX);
+    }
+    for (int32_t i = 0; i < TASKS; i++)
+        pool_pop_pid(&w); /* all wait at the same time */
+    add(kind, &more, UINT64_MAX);
+    assert_int_equal(tn_graph_wait(graph, tnt_deadline(100)), TN_ERR_TIMED_OUT);
+    assert_int_equal(more.number, 2);
+    assert_int_equal(tnt_pool_info(w.pool).worker_count, TASKS + 1);
+    TN_CHECK_OK(tn_event_set(w.go));
+    TN_CHECK_OK(wait_for_all());
+    await_free_cpus(1);
+    close_all(&w);
+}
+
+TN_TEST(a_job_without_a_scheduler_may_secede)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    pool_submit(&w, SECEDE, 2);
+    pool_pop_pid(&w);
+    TN_CHECK_OK(tn_event_set(w.go));
+    tn_pool_result result = pool_next(&w);
+    assert_int_equal(result.status, 0);
+    tn_pool_result_fini(&result);
+    assert_int_equal(tnt_pool_info(w.pool).worker_count, 1);
+    pool_close_world(&w);
+}
+
 /* ---- everything at once ------------------------------------------------------------------ */
 
 enum { MIXED = 2000, MIXED_KINDS = 5 };

@@ -166,7 +166,7 @@ def test_task_has_the_slot_that_made_its_largest_input():
 
 @tenon.resources(CPU=0)
 def wait_without_cpu(name):
-    tenon.secede()  # does nothing here
+    tenon.secede()  # it has no CPU to give back
     return tenon.Event(name).wait(WAIT_S)
 
 
@@ -179,6 +179,52 @@ def test_tasks_without_cpu_do_not_take_the_workers_of_others():
     graph = {f"wait{i}": (wait_without_cpu, event.name) for i in range(4)}
     graph["work"] = (set_event, event.name)
     assert get(graph, list(graph))[:4] == (True,) * 4
+
+
+def secede_beside(own, others, times=1, die_once=None):
+    """Give the CPU back, and wait until other tasks have done so, which need it."""
+    for _ in range(times):
+        tenon.secede()
+    if die_once is not None and not os.path.exists(die_once):
+        with open(die_once, "w"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    tenon.Event(own).set()
+    return all(tenon.Event(other).wait(WAIT_S) for other in others), os.getpid()
+
+
+def graph_of_tasks_that_secede(count, **options):
+    events = [tenon.Event(f"secede{i}") for i in range(count)]
+    names = [event.name for event in events]
+    for event in events:
+        event.clear()
+    graph = {("task", name): (functools.partial(secede_beside, name, names),) for name in names}
+    graph["task", names[0]] = (functools.partial(secede_beside, names[0], names, **options),)
+    return events, graph
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_tasks_that_secede_wait_for_each_other_with_one_cpu(count):
+    events, graph = graph_of_tasks_that_secede(count)
+    results = get(graph, list(graph), num_workers=1, initializer=os.getpid)  # so that no later test has these workers
+    assert [has_met for has_met, _ in results] == [True] * count
+    assert len({pid for _, pid in results}) == count and len(events) == count
+
+
+def work_shortly(number):
+    time.sleep(0.01)  # so that two tasks would be seen to run at the same time
+    return number
+
+
+@pytest.mark.parametrize("options", [{"times": 3}, {"die_once": "died"}], ids=["thrice", "killed"])
+def test_cpu_of_a_task_that_secedes_is_given_back_once(tmp_path, options):
+    options = {name: str(tmp_path / value) if name == "die_once" else value for name, value in options.items()}
+    events, graph = graph_of_tasks_that_secede(2, **options)
+    graph.update({f"work{i}": (work_shortly, i) for i in range(20)})
+    with tenon.trace(tmp_path / "trace.json") as made:
+        results = get(graph, list(graph), num_workers=1, initializer=os.getpid)  # so that no later test has these workers
+    assert [has_met for has_met, _ in results[:2]] == [True, True] and results[2:] == tuple(range(20))
+    amounts = [amount for _, amount in made.occupancy()["CPU"]]
+    assert max(amounts) == 1 and amounts[-1] == 0 and len(events) == 2
 
 
 def test_workers_are_as_many_as_the_options_say():

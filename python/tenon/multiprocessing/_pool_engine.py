@@ -9,7 +9,7 @@ from .._cpython import CLOSE, RUN, TERMINATE, connection, mapstar, starmapstar
 from . import _pool_worker
 from ._cells import Cells
 from ._pool_jobs import Jobs
-from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, LEFT, LOST, NONE, RESULT, TASK
+from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, LEFT, LOST, NONE, RESULT, SECEDED, TASK
 
 _LEASE = 2
 _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
@@ -18,6 +18,7 @@ _LONG_S = 60  # a worker that lived so long did not die from starting
 _CODE_UNKNOWN = 255  # exit code of a worker whose fork server was killed: the worker may live
 _CHECK_S = 0.1  # between two checks whose message was lost
 _MOST_WAIT_S = 5  # at most, between two attempts to start a worker
+_MOST_EXTRA = 32  # workers beside those that the pool was made with, for tasks that have seceded
 _NAP_S = 0.05  # between two attempts after a lack of descriptors or memory
 
 
@@ -81,6 +82,7 @@ class Engine:
         self.last = {}  # pid -> (job, index) of its last result
         self.died_idle = 0  # workers that died early and without a task since the last result
         self.sent = {}  # (job, index) -> function name, of tasks without a result
+        self.seceded = {}  # (job, index) -> pid of the worker, of tasks that have seceded and run
         self.putting = None  # the task that is being pushed
         self.loss = None  # the error of a lost message, until its task is known
         self.is_sound = threading.Event()  # set: no message is lost
@@ -89,10 +91,15 @@ class Engine:
 
     # -- workers
 
+    def _wanted(self):
+        """How many workers there should be: those of the pool, beside tasks that have seceded."""
+        extra = min(len(self.seceded), _MOST_EXTRA)
+        return self.processes if extra == 0 else max(self.processes, min(self.processes + extra, len(self.sent)))
+
     def repopulate(self):
         """Start as many workers as are missing."""
         with self.lock:
-            while len(self.workers) < self.processes and self.state != TERMINATE:
+            while len(self.workers) < self._wanted() and self.state != TERMINATE:
                 cells = self.spare.pop() if self.spare else Cells(CELLS)
                 cells[JOB], cells[LEFT] = NONE, 0
                 try:
@@ -138,6 +145,8 @@ class Engine:
         if cells[JOB] != NONE:
             task = cells[JOB], cells[INDEX]
             self.deaths.setdefault(task, []).append(pid)
+            if self.seceded.get(task) == pid:
+                del self.seceded[task]
         elif time.monotonic() - begun_s > _LONG_S:
             self.died_idle = 0
         else:
@@ -261,6 +270,8 @@ class Engine:
         self.is_sound.wait()  # put no task until the lost one is known
         self.putting = job, index
         self.sent[job, index] = name.decode()
+        if self.seceded:
+            self.notifier.put(None)  # it may need one more worker
         self._push_task(job, index, message, tensors)
         self.putting = None
 
@@ -344,8 +355,12 @@ class Engine:
             self._note_loss(_core.loads(memoryview(message.data)[RESULT.size :], message.tensors))
             return
         task = job, index
+        if given_up == SECEDED:
+            self._note_secession(task, pid)
+            return
         self.sent.pop(task, None)
         with self.lock:
+            self.seceded.pop(task, None)
             is_second = attempt > 0 and task in self.last.values()
             self.last[pid] = task
             if not given_up:
@@ -361,6 +376,25 @@ class Engine:
             outcome = False, self._death_of(outcome, self.deaths.get(task, ()))
         self.deaths.pop(task, None)
         self.jobs.tell(job, index, outcome)
+
+    def _note_secession(self, task, pid):
+        with self.lock:
+            result = self.cache.get(task[0])
+            if result is None or task not in self.sent or pid in self.deaths.get(task, ()):
+                return
+            self.seceded[task] = pid
+            on_secede = getattr(result, "on_secede", None)
+        self.notifier.put(None)  # a task that was sent before may need one more worker
+        if on_secede is not None:
+            on_secede()
+
+    def call_when_seceded(self, result, act):
+        """Have a function called, in any thread, each time that a task of a result secedes or has seceded."""
+        with self.lock:
+            result.on_secede = act
+            has_seceded = any(job == result._job for job, _ in self.seceded)
+        if has_seceded:
+            act()
 
     @staticmethod
     def _death_of(name, pids):

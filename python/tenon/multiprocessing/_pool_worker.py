@@ -3,6 +3,7 @@
 
 import os
 import struct
+import threading
 import time
 
 from .. import _core
@@ -11,9 +12,11 @@ from .._cpython import ExceptionWithTraceback, MaybeEncodingError, helper_rerais
 ATTEMPTS = 3
 # The header of a task: job, index, bytes of the name of its function.
 TASK = struct.Struct("<qqq")
-# The header of a result: job, index, pid, attempt, whether the task was given up. With the job NONE
-# the result is the error of a task that could not be received.
+# The header of a result: job, index, pid, attempt, and 1 if the task was given up. With the job NONE
+# the result is the error of a task that could not be received. With SECEDED there is no result yet:
+# the task goes on, and needs no CPU.
 RESULT = struct.Struct("<qqqqq")
+SECEDED = 2
 # The cells of a worker: its task (job, index), and whether it has left normally.
 JOB, INDEX, LEFT, CELLS = range(4)
 NONE = -1
@@ -30,6 +33,8 @@ _MANY_BYTES = 1 << 20  # a larger message may exceed the quota
 _CHECK_S = 1  # between two checks whether it does
 _MOST_SHOWN = 1000  # characters of a result that cannot be sent
 _NAP_S = 0.05
+
+_running = threading.local()  # the task of this thread: the queue of results, the header of its result
 
 
 def work(tasks, results, cells, initializer, initargs, most_tasks, wraps):
@@ -76,11 +81,20 @@ def _do(message, results, cells, wraps):
     if given_up:
         result = message.data[TASK.size : body].decode()
     else:
+        _running.task = results, (job, index, os.getpid(), message.attempt)
         result = _result_of(memoryview(message.data)[body:], message.tensors, wraps)
+        _running.task = None
     head = RESULT.pack(job, index, os.getpid(), message.attempt, given_up)
     _push(results, head, result)
     message.ack()
     cells[JOB] = NONE
+
+
+def secede():
+    """Tell the pool that the task of this thread needs no CPU any more. In a worker."""
+    results, head = getattr(_running, "task", None) or (None, None)
+    if results is not None and head[2] == os.getpid():
+        results.push(RESULT.pack(*head, SECEDED))
 
 
 def push(queue, data, tensors):
