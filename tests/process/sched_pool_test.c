@@ -109,13 +109,17 @@ static uint64_t add(tn_kind *kind, struct deed *deed, uint64_t input)
     return first;
 }
 
-static void await_running(void)
+static void await_tasks(uint64_t running, uint64_t done)
 {
     tn_graph_info info = {.struct_size = sizeof info};
-    do
+    uint64_t until = tnt_until_ns(20000);
+    do {
+        assert_true(tnt_until_ns(0) < until);
         TN_CHECK_OK(tn_graph_get_info(graph, &info));
-    while (info.running == 0);
+    } while (info.running < running || info.done < done);
 }
+
+static void await_running(void) { await_tasks(1, 0); }
 
 static int wait_for_all(void) { return tn_graph_wait(graph, tnt_deadline(30000)); }
 
@@ -655,9 +659,11 @@ static void expect_no_other_cpu(struct pool_world *w, struct deed *deed, uint32_
     TN_CHECK_OK(tn_event_open(w->domain, "stop", TN_OPEN_NEW, &stop));
     open_sched("CPU=1");
     add(kind_of(w, NULL), deed, UINT64_MAX);
+    await_running(); /* else the next task might have the CPU first */
     add_local(wait_for_event, stop);
     for (uint32_t i = 0; i < attempts; i++)
         await_seceded(w);
+    await_tasks(2, 0);
     counted = 0;
     add_local(count, NULL);
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(100)), TN_ERR_TIMED_OUT);
@@ -665,6 +671,7 @@ static void expect_no_other_cpu(struct pool_world *w, struct deed *deed, uint32_
     assert_true(cpu_of(&info)->free == 0);
     assert_int_equal(counted, 0);
     TN_CHECK_OK(tn_event_set(w->go)); /* ends the task that seceded, which has no CPU to give */
+    await_tasks(0, 1);
     assert_int_equal(tn_graph_wait(graph, tnt_deadline(100)), TN_ERR_TIMED_OUT);
     assert_int_equal(deed->takes, 1);
     assert_int_equal(counted, 0);
