@@ -297,8 +297,13 @@ typedef struct tn_kind_options {
 } tn_kind_options;
 
 enum {
-    TN_KIND_WRITES_INPUTS = 1 /* so TN_TASK_OOM is an error: a second run would find other
-                                 inputs than the first */
+    TN_KIND_WRITES_INPUTS = 1, /* so TN_TASK_OOM is an error: a second run would find other
+                                  inputs than the first */
+    TN_KIND_REPEATABLE = 2     /* a task may also run again after it has ended, until its graph
+                                  is closed: with the same context, it writes the same data. A
+                                  scheduler that moves tensors makes data so that was lost with
+                                  a device, when a later task of that graph reads it. The second
+                                  run is a task of the graph, after those that were added */
 };
 
 /**

@@ -280,6 +280,15 @@ static void settle_write(struct tni_plan *plan, const struct tni_running *runnin
         its->state = running->has_failed ? TNI_COPY_STALE : TNI_COPY_VALID;
 }
 
+/* Note which task makes the data again, should all copies be lost. */
+static void note_maker(struct tni_plan *plan, const struct tni_running *running,
+                       const struct tni_access *access)
+{
+    bool is_whole = access->mode == TNI_WRITES && !running->has_failed;
+    access->data->written_at = ++plan->data_events;
+    access->data->maker = is_whole ? running->task : NULL;
+}
+
 void tni_data_end(struct tni_plan *plan, struct tni_running *running)
 {
     tni_data_moved(plan, running); /* nothing is left, unless the task did not run */
@@ -291,6 +300,8 @@ void tni_data_end(struct tni_plan *plan, struct tni_running *running)
             a->data->is_written = false;
             if (running->has_run)
                 settle_write(plan, running, its);
+            if (running->has_run)
+                note_maker(plan, running, a);
             tni_copy_unpin_others(plan, its);
         }
         tni_copy_unpin(plan, its);

@@ -80,6 +80,7 @@ struct tni_data *tni_data_create(struct tni_plan *plan, uint64_t bytes, uint32_t
     if (data == NULL)
         return NULL;
     data->bytes = bytes;
+    data->made_at = ++plan->data_events;
     for (uint32_t m = 0; m < count; m++)
         data->copies[m] = (struct tni_copy){.data = data, .memory = (uint8_t)m};
     if (first != TNI_NO_MEMORY) {

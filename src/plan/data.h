@@ -43,12 +43,17 @@ struct tni_copy {
 struct tni_data {
     void *owner; /* the room above knows the data by it */
     uint64_t bytes;
-    _Atomic uint32_t uses;    /* tasks that name it and have not ended */
-    uint32_t readers;         /* tasks that run and read it */
-    bool is_written;          /* a task that writes it runs */
-    bool is_awaited;          /* a task that was set aside writes it: no more readers come */
-    bool is_temporary;        /* nobody needs it once no task names it */
-    struct tni_copy copies[]; /* by memory */
+    _Atomic uint32_t uses; /* tasks that name it and have not ended */
+    uint32_t readers;      /* tasks that run and read it */
+    bool is_written;       /* a task that writes it runs */
+    bool is_awaited;       /* a task that was set aside writes it: no more readers come */
+    bool is_temporary;     /* nobody needs it once no task names it */
+    uint8_t remakes;       /* how often it was made again */
+    /* By tni_plan.data_events: when it was made, and when a task wrote it last. */
+    uint64_t made_at, written_at;
+    const struct tni_task *maker; /* the task that wrote all of it last, if that is known */
+    struct tni_task *remaker;     /* the task that makes it again, or did so last; or NULL */
+    struct tni_copy copies[];     /* by memory */
 };
 
 /* The memory of a card, or of the host, or the disk. */

@@ -184,6 +184,27 @@ static bool wait_for(struct tni_task *task, struct tni_task *input, struct tni_e
     return false;
 }
 
+void tni_task_wait_more(struct tni_task *task)
+{
+    atomic_store_explicit(&task->waits, 1,
+                          memory_order_relaxed); /* 1: until tni_task_waits() */
+    atomic_store_explicit(&task->state, TNI_TASK_WAITING, memory_order_relaxed);
+}
+
+void tni_task_wait_for(struct tni_task *task, struct tni_task *input, struct tni_edge *edge)
+{
+    atomic_fetch_add_explicit(&task->waits, 1, memory_order_relaxed);
+    if (!wait_for(task, input, edge))
+        atomic_fetch_sub_explicit(&task->waits, 1, memory_order_relaxed);
+}
+
+uint32_t tni_task_waits(struct tni_task *task, struct tni_chain *ready)
+{
+    struct tni_chain failed = {0};
+    arrive(task, &failed, ready);
+    return end_failed(&failed, ready);
+}
+
 static void init_task(struct tni_plan *plan, struct tni_graph *graph,
                       const struct tni_order *order, uint32_t at, uint32_t id)
 {

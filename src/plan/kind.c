@@ -144,6 +144,7 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
     kind->attempts = options->attempts;
     kind->take = options->take;
     kind->writes_inputs = options->writes_inputs;
+    kind->is_repeatable = options->is_repeatable;
     for (uint32_t i = 0; i < wanted.variant_count; i++) {
         kind->run[i] = options->run[numbers[i]];
         kind->mean_ns[i] = options->run_ns[numbers[i]];

@@ -41,6 +41,7 @@ struct tn_kind {
     uint32_t affinity_mask;                         /* pools */
     uint32_t attempts;                              /* how often a task may be started */
     bool writes_inputs;            /* a task that ran out of memory is not run again */
+    bool is_repeatable;            /* a task may run again after it has ended */
     uint8_t numbers[TNI_VARIANTS]; /* of the variants, as the program counts them */
     /* A task that ran out of memory as a variant runs again as one of these (again.c): */
     struct tn_kind *alone[TNI_VARIANTS], *elsewhere[TNI_VARIANTS];
@@ -173,6 +174,16 @@ int tni_graph_add(struct tni_plan *plan, struct tni_graph *graph,
 void tni_task_end(struct tni_task *task, int status, struct tni_chain *ready,
                   uint32_t *ret_ended);
 
+/*
+ * For a task that was about to run, and has to wait for other tasks of its graph first. Between
+ * the first and the last call only this thread knows it. Lists are added under the same lock.
+ */
+void tni_task_wait_more(struct tni_task *task);
+/** @param edge  is the graph's until it is freed */
+void tni_task_wait_for(struct tni_task *task, struct tni_task *input, struct tni_edge *edge);
+/** @return how many tasks ended, because one of those that the task waits for had failed */
+uint32_t tni_task_waits(struct tni_task *task, struct tni_chain *ready);
+
 static inline void tni_chain_append(struct tni_chain *chain, struct tni_task *task)
 {
     task->next = NULL;
@@ -232,6 +243,7 @@ struct tni_plan {
     uint32_t order, slot_most; /* slot_most: slots of all pools */
     uint32_t skips;            /* after so many a lane gets a reservation */
     double skew;               /* how much later a task may end for the slot of its input */
+    uint64_t data_events;      /* how often data was made, and written */
     uint64_t order_next;       /* the order of the next list, for TNI_ORDER_DEPTH */
     uint32_t ready_count;
     uint32_t ready_of_pool[TNI_POOLS];
@@ -273,7 +285,7 @@ struct tni_kind_options {
     void (*run[TNI_VARIANTS])(void), (*take)(void);
     const char *affinity; /* names of pools, parted by commas or spaces; NULL: none */
     const void *place;    /* as in tni_signature */
-    bool writes_inputs;
+    bool writes_inputs, is_repeatable;
 };
 int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *options,
                       struct tn_kind **ret_kind);

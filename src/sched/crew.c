@@ -333,7 +333,6 @@ static int move_data(struct turn *turn)
 static void run_task(struct turn *turn, struct tni_task *task)
 {
     struct tn_sched *sched = turn->worker->sched;
-    int status;
     if (turn->graph != NULL && turn->graph != tni_graph_of(task))
         flush_locked(turn); /* who waits for that graph does not wait for this task */
     if (task->kind != turn->kind) {
@@ -348,7 +347,9 @@ static void run_task(struct turn *turn, struct tni_task *task)
         end_task(turn, task, TN_ERR_INTERRUPTED);
         return;
     }
-    status = task->accesses == NULL ? 0 : move_data(turn);
+    int status = task->accesses == NULL ? 0 : move_data(turn);
+    if (status == TN_ERR_DEVICE && tni_lineage_await(sched, task))
+        return;
     if (status == 0) {
         status = call_task(turn->worker, task);
         turn->unread++;

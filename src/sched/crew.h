@@ -18,12 +18,19 @@ struct tni_early {
     char sentence[TNI_FAILURE_BYTES];
 };
 
+/* What a task waits for that reads data which is made again. */
+struct tni_await {
+    struct tni_await *next;
+    struct tni_edge edge;
+};
+
 struct tn_graph {
     struct tni_graph tasks; /* the first member: a task finds its graph by it */
     struct tn_sched *sched;
     struct tn_graph *prev, *next;    /* of the scheduler */
     uint32_t trace_number;           /* of the graph in the trace */
     struct tni_early *early;         /* owned */
+    struct tni_await *awaits;        /* owned */
     tni_os_cond ended;               /* broadcast when the last task has ended */
     int failure_status;              /* of the task that failed first; 0: none failed */
     char failure[TNI_FAILURE_BYTES]; /* its sentence */
@@ -342,6 +349,17 @@ void tni_moves_settle(struct tn_sched *sched, struct tni_running *running);
 void tni_data_drop(const struct tn_data *data, uint32_t memory);
 /** Tell threads that wait for data that tasks have ended. Under the lock. */
 void tni_moves_tell(struct tn_sched *sched);
+
+/* ---- lineage.c --------------------------------------------------------------------------- */
+
+/**
+ * Have data made again that a task reads and that was lost with its devices, by the tasks that
+ * wrote it. Not under the lock.
+ * @return whether the task, which has not run, now waits for those; false: it fails
+ */
+bool tni_lineage_await(struct tn_sched *sched, struct tni_task *task);
+/** Forget the tasks of a graph that is closed. Under the lock. */
+void tni_lineage_forget(struct tn_sched *sched, struct tn_graph *graph);
 
 /* ---- holders.c --------------------------------------------------------------------------- */
 

@@ -335,6 +335,7 @@ tn_graph *tn_graph_close(tn_graph *graph)
         cancel(graph);
         wait_out(graph);
         tni_watch_end_graph(sched, graph);
+        tni_lineage_forget(sched, graph);
     }
     if (graph->prev != NULL)
         graph->prev->next = graph->next;
@@ -351,6 +352,11 @@ tn_graph *tn_graph_close(tn_graph *graph)
         struct tni_early *early = graph->early;
         graph->early = early->next;
         free(early);
+    }
+    while (graph->awaits != NULL) {
+        struct tni_await *await = graph->awaits;
+        graph->awaits = await->next;
+        free(await);
     }
     free(graph);
     return NULL;

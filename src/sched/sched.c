@@ -200,9 +200,10 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     if (status == 0 && o.attempts > MOST_ATTEMPTS)
         status = tni_fail(TN_ERR_INVALID, "tn_kind_options.attempts is %u: it is at most %d",
                           o.attempts, MOST_ATTEMPTS);
-    if (status == 0 && (o.flags & ~(uint32_t)TN_KIND_WRITES_INPUTS) != 0)
+    if (status == 0 && (o.flags & ~(uint32_t)(TN_KIND_WRITES_INPUTS | TN_KIND_REPEATABLE)) != 0)
         status = tni_fail(TN_ERR_INVALID,
-                          "tn_kind_options.flags is %#x: only TN_KIND_WRITES_INPUTS is known",
+                          "tn_kind_options.flags is %#x: TN_KIND_WRITES_INPUTS and "
+                          "TN_KIND_REPEATABLE are known",
                           o.flags);
     if (status == 0 && o.reserved != 0)
         status = tni_fail(TN_ERR_INVALID, "tn_kind_options.reserved is %u, not 0", o.reserved);
@@ -216,6 +217,7 @@ int tn_kind_create(tn_sched *sched, const tn_kind_options *options, tn_kind **re
     wanted.affinity = o.affinity;
     wanted.place = place;
     wanted.writes_inputs = (o.flags & TN_KIND_WRITES_INPUTS) != 0;
+    wanted.is_repeatable = (o.flags & TN_KIND_REPEATABLE) != 0;
     wanted.take = (void (*)(void))o.take;
     wanted.attempts = o.attempts != 0 ? o.attempts : ATTEMPTS;
     tni_sched_lock(sched);

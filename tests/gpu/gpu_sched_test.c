@@ -662,6 +662,149 @@ static int lose_one(void *unused)
 
 TN_TEST(a_device_that_fails_fails_its_tasks_and_no_others) { run_in_child(lose_one); }
 
+static tn_kind *repeatable_kind(const char *request)
+{
+    tn_kind *kind;
+    const tn_variant variant = {.run = act, .request = request};
+    TN_CHECK_OK(
+        tn_kind_create(sched,
+                       TN_OPTIONS(tn_kind_options, .name = "maker", .variants = &variant,
+                                  .variant_count = 1, .flags = TN_KIND_REPEATABLE),
+                       &kind));
+    return kind;
+}
+
+/* Break the device that has the data. @return its number */
+static int32_t break_device_of(tn_data *its, tn_kind *card)
+{
+    struct deed breaks = deed_of(its, TN_READ, 0);
+    breaks.breaks = true;
+    add(card, &breaks, NULL); /* begins where its data is */
+    TN_CHECK_OK(run_all());
+    return breaks.device.id;
+}
+
+/* A task that reads one piece of data, and writes `number` to another. */
+static struct deed maker_of(tn_data *input, tn_data *output, int64_t number)
+{
+    struct deed deed = deed_of(input, TN_READ, number);
+    deed.data[1] = output, deed.modes[1] = TN_WRITE, deed.count = 2;
+    return deed;
+}
+
+static int make_again(void *unused)
+{
+    (void)unused;
+    open_sched(NULL);
+    tn_kind *maker = repeatable_kind("CPU=0 GPU=1");
+    tn_kind *card = kind_of(act, "CPU=0 GPU=1", NULL), *cpu = kind_of(act, NULL, NULL);
+    tn_data *input = make(0, COUNT, 2), *lost = make(1, COUNT, 1), *next = make(2, COUNT, 1);
+    struct deed first = maker_of(input, lost, 9), second = maker_of(lost, next, 20);
+    uint64_t before = add(maker, &first, NULL);
+    add(maker, &second, &before);
+    TN_CHECK_OK(run_all());
+    int32_t dead = break_device_of(next, card);
+    assert_int_equal(first.device.id, dead); /* so that both were lost */
+    struct deed reads[] = {deed_of(next, TN_READ, 0), deed_of(next, TN_READ, 0),
+                           deed_of(lost, TN_READ, 0)};
+    for (int i = 0; i < 3; i++)
+        add(cpu, &reads[i], NULL);
+    TN_CHECK_OK(run_all());
+    assert_int_equal(first.runs, 2);
+    assert_int_equal(second.runs, 2);
+    assert_int_equal(first.device.id, 1 - dead);
+    assert_int_equal(second.device.id, 1 - dead);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(reads[i].runs, 1);
+        assert_int_equal(reads[i].seen, i < 2 ? 20 : 9);
+    }
+    struct deed more = deed_of(next, TN_READ | TN_WRITE, 1);
+    add(card, &more, NULL);
+    TN_CHECK_OK(run_all());
+    assert_int_equal(more.device.id, 1 - dead);
+    TN_CHECK_OK(tn_data_fetch(next, TN_NOW));
+    expect_numbers(homes[2], 21);
+    sched = tn_sched_close(sched);
+    _exit(0);
+}
+
+TN_TEST(what_was_lost_with_a_device_is_made_again) { run_in_child(make_again); }
+
+/* @param spoil  makes a second run impossible */
+static void expect_not_remade(void (*spoil)(tn_kind *kind, tn_data **all))
+{
+    open_sched(NULL);
+    tn_kind *maker = repeatable_kind("CPU=0 GPU=1");
+    tn_kind *card = kind_of(act, "CPU=0 GPU=1", NULL), *cpu = kind_of(act, NULL, NULL);
+    tn_data *all[] = {make(0, COUNT, 2), make(1, COUNT, 1)};
+    struct deed first = maker_of(all[0], all[1], 9), reads = deed_of(all[1], TN_READ, 0);
+    add(maker, &first, NULL);
+    TN_CHECK_OK(run_all());
+    tn_data *lost = all[1];
+    spoil(cpu, all);
+    TN_CHECK_OK(run_all());
+    break_device_of(lost, card);
+    uint64_t cause, task = add(cpu, &reads, NULL);
+    assert_int_equal(run_all(), TN_ERR_DEVICE);
+    expect_detail("(700)");
+    assert_int_equal(tn_task_get_status(graph, task, &cause), TN_ERR_DEVICE);
+    assert_int_equal(cause, task);
+    assert_int_equal(first.runs, 1);
+    assert_int_equal(reads.runs, 0);
+    sched = tn_sched_close(sched);
+    _exit(0);
+}
+
+static void write_input(tn_kind *kind, tn_data **all)
+{
+    static struct deed deed;
+    deed = deed_of(all[0], TN_READ | TN_WRITE, 1);
+    add(kind, &deed, NULL);
+}
+
+static void close_input(tn_kind *kind, tn_data **all)
+{
+    (void)kind;
+    all[0] = tn_data_close(all[0]);
+}
+
+static void close_graph_of_maker(tn_kind *kind, tn_data **all)
+{
+    (void)kind, (void)all;
+    graph = tn_graph_close(graph);
+    TN_CHECK_OK(tn_graph_create(sched, &graph));
+}
+
+static int write_input_then_lose(void *unused)
+{
+    (void)unused;
+    expect_not_remade(write_input);
+    return 0;
+}
+
+static int close_input_then_lose(void *unused)
+{
+    (void)unused;
+    expect_not_remade(close_input);
+    return 0;
+}
+
+static int close_graph_then_lose(void *unused)
+{
+    (void)unused;
+    expect_not_remade(close_graph_of_maker);
+    return 0;
+}
+
+TN_TEST(data_whose_input_was_written_since_is_not_made_again)
+{
+    run_in_child(write_input_then_lose);
+}
+
+TN_TEST(data_whose_input_was_closed_is_not_made_again) { run_in_child(close_input_then_lose); }
+
+TN_TEST(data_of_a_closed_graph_is_not_made_again) { run_in_child(close_graph_then_lose); }
+
 static int lose_all(void *unused)
 {
     (void)unused;

@@ -114,7 +114,8 @@ TN_TEST(a_wrong_option_of_a_scheduler_is_named_with_its_limit)
                                 TN_OPTIONS(tn_kind_options, .variants = &variant,
                                            .variant_count = 1, .flags = 6),
                                 &kind),
-                 "tn_kind_options.flags is 0x6: only TN_KIND_WRITES_INPUTS is known");
+                 "tn_kind_options.flags is 0x6: TN_KIND_WRITES_INPUTS and TN_KIND_REPEATABLE "
+                 "are known");
     TN_CHECK_OK(tn_graph_create(sched, &graph));
 #define ADD(...)                                                                               \
     tn_graph_add(graph,                                                                        \

@@ -1591,6 +1591,7 @@ impl Default for tn_kind_options {
     }
 }
 pub const TN_KIND_WRITES_INPUTS: _bindgen_ty_37 = 1;
+pub const TN_KIND_REPEATABLE: _bindgen_ty_37 = 2;
 pub type _bindgen_ty_37 = ::std::os::raw::c_uint;
 extern "C" {
     pub fn tn_kind_create(
