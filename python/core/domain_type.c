@@ -317,6 +317,9 @@ static PyMethodDef methods[] = {
      "zeros($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False, "
      "device=None)\n--\n\n"
      "Make a tensor in shared memory, all zero."},
+    {"filled", WITH_KEYWORDS(tnp_domain_filled), METH_VARARGS | METH_KEYWORDS,
+     "filled($self, /, size_bytes, parts, timeout=0)\n--\n\n"
+     "Make a write-once storage of (offset, tensor) parts; returns all of it as uint8."},
     {"find", tnp_domain_find, METH_VARARGS,
      "find($self, address, size_bytes, /)\n--\n\n"
      "The whole storage that these bytes lie in, as uint8; None: it is none of ours."},

@@ -77,6 +77,8 @@ PyObject *tnp_domain_empty(PyObject *domain, PyObject *args, PyObject *keywords)
 PyObject *tnp_domain_zeros(PyObject *domain, PyObject *args, PyObject *keywords);
 PyObject *tnp_domain_find(PyObject *domain, PyObject *args);
 PyObject *tnp_domain_load_handle(PyObject *domain, PyObject *handle);
+/** arena.c: a method of Domain. */
+PyObject *tnp_domain_filled(PyObject *domain, PyObject *args, PyObject *keywords);
 /** attribute.c: the attributes of tenon/attribute.h. An entry without a name ends the table. */
 extern PyGetSetDef tnp_tensor_attributes[];
 /** attribute_number.c: getters and setters for that table. */

@@ -178,14 +178,17 @@ def parts_of(
     said = _write(list(tensors), metadata, files)
     sources = _sources(tensors)
     places: Dict[Any, int] = {}  # of each tensor that has bytes, in the storage
+    parts: List[Tuple[int, _core.Tensor]] = []  # what can be written before the storage is sealed
     size_bytes = 0
     for source in sources:
         if source.memory.nbytes > 0 and source.same not in places:
             places[source.same] = size_bytes
+            if source.memory.is_contiguous:
+                parts.append((size_bytes, source.memory))
             size_bytes += -(-source.memory.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
     if not sources:
         return said, []
-    whole = place.empty((max(size_bytes, 1),), "uint8", timeout, strategy="file_descriptor", write_once=True)
+    whole = place.filled(max(size_bytes, 1), parts, timeout)
     made: Dict[Any, _core.Tensor] = {}
     result = []
     for source in sources:
@@ -193,7 +196,7 @@ def parts_of(
         if view is None:
             offset = places.get(source.same, 0)
             view = made[source.same] = whole.view(source.shape, source.dtype, None, offset)
-            if source.memory.nbytes > 0:
+            if source.memory.nbytes > 0 and not source.memory.is_contiguous:
                 shape, dtype = (source.memory.shape, "uint8") if source.flat else (source.shape, source.dtype)
                 whole.view(shape, dtype, None, offset).copy_from(source.memory)
         result.append(view)

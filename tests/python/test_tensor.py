@@ -245,6 +245,34 @@ def test_an_address_that_is_none_is_refused(domain):
         domain.find(1.5, 1)
 
 
+def test_a_write_once_storage_is_filled_with_tensors_and_zeros(domain):
+    one, other = domain.zeros(1000, "uint8"), _core.private((3, 2), "float32")
+    one[...] = 7
+    other[...] = 1.5
+    whole = domain.filled(10_000, [(0, one), (5000, other), (9000, one)])
+    assert (whole.shape, whole.dtype, whole.strategy) == ((10_000,), "uint8", "file_descriptor")
+    data = whole.tobytes()
+    assert data[:1000] == data[9000:] == b"\7" * 1000 and not any(data[1000:5000]) and not any(data[5024:9000])
+    assert whole.view((3, 2), "float32", None, 5000).tolist() == [[1.5, 1.5]] * 3
+    assert domain.filled(64, ()).tobytes() == bytes(64)
+
+
+def test_what_does_not_fit_into_a_write_once_storage_is_refused(domain):
+    one = domain.zeros((4, 4), "uint8")
+    for size, parts, error in (
+        (10, [(0, one)], _core.Invalid),
+        (16, [(1, one)], _core.Invalid),
+        (0, [], _core.Invalid),
+        (16, [(0, one[:, ::2])], ValueError),
+        (16, [one], TypeError),
+        (16, [(0, b"bytes")], TypeError),
+        (1 << 60, [], _core.NoMemory),
+    ):
+        with pytest.raises(error):
+            domain.filled(size, parts)
+    assert domain.audit() == []
+
+
 def test_a_write_once_tensor_is_found_read_only_in_a_forked_child(domain):
     tensor = domain.zeros(1000, "uint8", write_once=True)
     other = domain.zeros(1000, "uint8")
