@@ -185,10 +185,16 @@ def test_the_board_is_mended_after_a_death_with_the_lock(desk, languages):
     assert finish(keeper) == "0 0 0 100 0 0 0 51 0 0 total 151\n"
 
 
-NEEDS = {"guide_torch": "torch", "guide_weights": "torch", "guide_scheduling": "dask.array"}
+NEEDS = {
+    "guide_torch": "torch",
+    "guide_weights": "torch",
+    "guide_transformers": "transformers",
+    "guide_scheduling": "dask.array",
+}
+GUIDES = ["guide_python", "guide_channel", "guide_store", *NEEDS]
 
 
-@pytest.mark.parametrize("name", ["guide_python", "guide_torch", "guide_scheduling", "guide_channel", "guide_store", "guide_weights"])
+@pytest.mark.parametrize("name", GUIDES)
 def test_the_python_program_of_the_guides_runs(desk, name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
