@@ -255,11 +255,29 @@ static uint32_t find_in_lane(struct tni_plan *plan, struct tni_lane *lane, uint6
 
 /* ---- reservations ------------------------------------------------------------------------ */
 
+/*
+ * Whether a lane that needs some of the same has been overtaken too often for longer. A lane
+ * that needs several resources gets them only when none is reserved; if others could always
+ * reserve one of them anew, that time might never come. A lane of another place that is not
+ * blocked may wait for that place, and for how long is not known.
+ */
+static bool has_older(const struct tni_plan *plan, const struct tni_lane *lane)
+{
+    uint64_t priority = tni_lane_head(lane)->key >> PRIORITY_SHIFT;
+    for (const struct tni_lane *it = plan->active; it != NULL; it = it->next_active)
+        if (it->skipped >= plan->skips && it->overtaken_at < lane->overtaken_at &&
+            (it->is_blocked || it->signature->place == lane->signature->place) &&
+            (it->signature->pool_mask & lane->signature->pool_mask) != 0 &&
+            tni_lane_head(it)->key >> PRIORITY_SHIFT <= priority)
+            return true;
+    return false;
+}
+
 /* A lane has been overtaken often: keep for it what its first task needs. */
 static void reserve(struct tni_plan *plan, struct tni_lane *lane)
 {
     const struct tni_request *request = &lane->signature->variants[0].request;
-    if (!tni_pools_reserve(&plan->pools, request, lane))
+    if (has_older(plan, lane) || !tni_pools_reserve(&plan->pools, request, lane))
         return;
     uint64_t from_ns = free_ns(plan, request);
     for (uint32_t i = 0; i < request->count; i++)
@@ -286,7 +304,11 @@ static void count_skips(struct tni_plan *plan, const struct tni_lane *chosen,
             continue;
         struct rank other = rank_lane(plan, lane);
         bool is_overtaken = rank_precedes(&other, rank) || is_earlier(other.head, rank->head);
-        if (is_overtaken && ++lane->skipped >= plan->skips && lane->is_blocked)
+        if (!is_overtaken)
+            continue;
+        if (++lane->skipped == plan->skips)
+            lane->overtaken_at = ++plan->overtaken_count;
+        if (lane->skipped >= plan->skips && lane->is_blocked)
             reserve(plan, lane);
     }
 }

@@ -18,6 +18,7 @@ struct tni_lane {
     struct tni_task *heap;   /* the others: a pairing heap, by `child` and `next` */
     uint32_t count;
     uint32_t skipped;      /* how often a later task that needs the same pools began */
+    uint64_t overtaken_at; /* `overtaken_count` when that was too often */
     bool is_blocked;       /* the first task cannot begin until something is given back, */
     uint64_t gives_up_ns;  /* or until then, if it waits for a better one; 0: it does not */
     struct tni_lane *next; /* of the signature */

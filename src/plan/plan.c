@@ -11,7 +11,8 @@
  * I4  If a ready task could begin, tni_plan_next() finds one, unless a reservation or a wait
  *     for a better slot holds it back.
  * I5  A ready task that precedes all others that need its pools begins after at most `skips`
- *     other tasks and the end of those that run then: it gets a reservation.
+ *     other tasks and the end of those that run then: it gets a reservation, after those lanes
+ *     that were overtaken `skips` times before its own.
  * I6  Between tni_plan_init() and tni_plan_fini() only tni_plan_add_kind(), tni_graph_add() and
  *     the first task of a new lane need memory. Without memory for a lane, its task is put into
  *     a lane of the same signature.

@@ -242,6 +242,7 @@ struct tni_plan {
     uint32_t aside_count;
     uint32_t order, slot_most; /* slot_most: slots of all pools */
     uint32_t skips;            /* after so many a lane gets a reservation */
+    uint64_t overtaken_count;  /* how often a lane came to so many */
     double skew;               /* how much later a task may end for the slot of its input */
     uint64_t data_events;      /* how often data was made, and written */
     uint64_t order_next;       /* the order of the next list, for TNI_ORDER_DEPTH */

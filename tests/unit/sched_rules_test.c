@@ -364,45 +364,144 @@ TN_TEST(a_task_waits_for_what_is_free_only_if_it_is_reserved)
     assert_true(explained > 0);
 }
 
+/* The kinds of tasks of a run. A wide one needs all of something. */
+struct mix {
+    const char *narrow[4], *wide[4];
+    uint32_t narrow_count, wide_count;
+    uint32_t fed;       /* of 8 tasks of the first narrow kind, so many feed a slot */
+    uint32_t many_wide; /* of 40 tasks, so many are wide */
+    uint32_t before;    /* so many lanes may have a reservation before that of a wide task */
+    uint64_t wide_ms;   /* how long a wide task takes; 0: as long as the others */
+};
+
+enum { LONGEST_MS = 20, WIDE = 4, FOLLOWER = 2 * WIDE, MIX_KINDS };
+
+/* The kind of each task: a narrow one, WIDE plus a wide one, or FOLLOWER. */
+static uint8_t mixed[MOST_TASKS];
+
+static const char *request_of(const struct mix *mix, uint32_t kind)
+{
+    return kind == FOLLOWER ? "CPU=0 GPU=1"
+           : kind >= WIDE   ? mix->wide[kind - WIDE]
+                            : mix->narrow[kind];
+}
+
+/* The last wide kind, if it is not the only one, is rare. */
+static uint8_t choose_kind(const struct mix *mix, uint32_t task)
+{
+    if (task > 0 && mixed[task - 1] == 0 && tnt_random_below(8) < mix->fed)
+        return FOLLOWER; /* of the task before it */
+    if (task <= 8 || tnt_random_below(40) >= mix->many_wide)
+        return (uint8_t)tnt_random_below(mix->narrow_count);
+    bool is_last = mix->wide_count == 1 || tnt_random_below(8) == 0;
+    return (uint8_t)(WIDE +
+                     (is_last ? mix->wide_count - 1 : tnt_random_below(mix->wide_count - 1)));
+}
+
+static void run_mix(const struct mix *mix, uint32_t skips)
+{
+    static tn_task tasks[MOST_TASKS];
+    uint64_t ends[MOST_TASKS], inputs[MOST_TASKS], count = 0;
+    tn_kind *kinds[MIX_KINDS] = {NULL};
+    tn_sched *sched = open_sched((tn_sched_options){
+        .resources = "CPU=4 GPU=((0,1),(2,3)) MEM=4", .order = TN_ORDER_DEPTH, .skips = skips});
+    tn_graph *graph = open_graph(sched);
+    for (uint32_t i = 0; i < MIX_KINDS; i++)
+        if (request_of(mix, i) != NULL)
+            kinds[i] = add_kind(sched, request_of(mix, i), NULL);
+    for (uint32_t i = 0; i < MOST_TASKS; i++) {
+        mixed[i] = choose_kind(mix, i);
+        bool is_wide = mixed[i] >= WIDE && mixed[i] != FOLLOWER && mix->wide_ms != 0;
+        tasks[i] = (tn_task){
+            .kind = kinds[mixed[i]],
+            .run_ns = (is_wide ? mix->wide_ms : 1 + tnt_random_below(LONGEST_MS)) * MS};
+        if (mixed[i] == FOLLOWER)
+            inputs[count++] = TN_TASK_OF_LIST(i - 1);
+        ends[i] = count;
+    }
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = tasks, .count = MOST_TASKS,
+                                        .input_ends = ends, .inputs = inputs),
+                             NULL));
+    (void)run(sched, graph);
+    tn_sched_close(sched);
+}
+
+static bool names_resource(const char *request, const char *name)
+{
+    const char *at = strstr(request, name);
+    return at != NULL && at[strlen(name)] != '0';
+}
+
+static bool kinds_share(const struct mix *mix, uint32_t one, uint32_t other)
+{
+    static const char *const names[] = {"CPU=", "GPU=", "MEM="};
+    for (uint32_t i = 0; i < TNI_COUNT(names); i++)
+        if (names_resource(request_of(mix, one), names[i]) &&
+            names_resource(request_of(mix, other), names[i]))
+            return true;
+    return false;
+}
+
 /*
  * Once `skips` later tasks have begun before a wide one, all that the wide one lacks is held
- * until it begins: that takes no longer than the longest task that runs.
+ * until it begins: that takes no longer than the longest task that runs. A reservation that
+ * another lane has before takes as long, and so does its task.
  */
-static void check_bound(bool is_sum, uint32_t skips)
+static void check_bound(const struct mix *mix, uint32_t skips)
 {
-    enum { LONGEST_MS = 20 };
-    static tn_task tasks[MOST_TASKS];
-    bool is_wide[MOST_TASKS];
-    uint64_t previous_ns = 0;
-    tn_sched *sched = open_sched((tn_sched_options){
-        .resources = "CPU=4 GPU=((0,1),(2,3))", .order = TN_ORDER_DEPTH, .skips = skips});
-    tn_graph *graph = open_graph(sched);
-    tn_kind *narrow = add_kind(sched, is_sum ? "CPU=1" : "CPU=0 GPU=1", NULL);
-    tn_kind *wide = add_kind(sched, is_sum ? "CPU=4" : "CPU=0 GPU=4", NULL);
-    for (uint32_t i = 0; i < MOST_TASKS; i++) {
-        is_wide[i] = i > 8 && tnt_random_below(40) == 0;
-        tasks[i] = (tn_task){.kind = is_wide[i] ? wide : narrow,
-                             .run_ns = (1 + tnt_random_below(LONGEST_MS)) * MS};
-    }
-    TN_CHECK_OK(tn_graph_add(
-        graph, TN_OPTIONS(tn_task_list, .tasks = tasks, .count = MOST_TASKS), NULL));
-    (void)run(sched, graph);
+    uint64_t previous_ns[WIDE] = {0}, bound_ns = (2 * mix->before + 1) * LONGEST_MS * MS;
+    run_mix(mix, skips);
     for (uint32_t i = 0; i < MOST_TASKS; i++) {
         uint32_t overtaking = 0;
-        uint64_t before_ns = ran[i].began_ns - TNI_MIN(ran[i].began_ns, LONGEST_MS * MS);
-        for (uint32_t j = i + 1; j < MOST_TASKS && is_wide[i]; j++)
-            overtaking +=
-                !is_wide[j] && ran[j].began_ns >= previous_ns && ran[j].began_ns < before_ns;
+        if (mixed[i] < WIDE || mixed[i] == FOLLOWER)
+            continue;
+        uint64_t *previous = &previous_ns[mixed[i] - WIDE];
+        uint64_t before_ns = ran[i].began_ns - TNI_MIN(ran[i].began_ns, bound_ns);
+        for (uint32_t j = i + 1; j < MOST_TASKS; j++)
+            overtaking += mixed[j] != mixed[i] && kinds_share(mix, mixed[i], mixed[j]) &&
+                          ran[j].began_ns >= *previous && ran[j].began_ns < before_ns;
+        if (overtaking > skips)
+            tnt_note("%u tasks before task %u (%s), with skips %u", overtaking, i,
+                     request_of(mix, mixed[i]), skips);
         assert_true(overtaking <= skips);
-        previous_ns = is_wide[i] ? ran[i].began_ns : previous_ns;
+        *previous = ran[i].began_ns;
     }
-    tn_sched_close(sched);
 }
 
 TN_TEST(no_wide_task_is_overtaken_without_end)
 {
+    static const struct mix mixes[] = {{{"CPU=1"}, {"CPU=4"}, 1, 1, 0, 1, 0, 0},
+                                       {{"CPU=0 GPU=1"}, {"CPU=0 GPU=4"}, 1, 1, 0, 1, 0, 0}};
     for (uint32_t round = 0; round < 40; round++)
-        check_bound(round % 2 == 0, 1 + round / 4);
+        check_bound(&mixes[round % 2], 1 + round / 4);
+}
+
+TN_TEST(feeders_overtake_no_wide_task_without_end)
+{
+    static const struct mix mixes[] = {{{"CPU=1"}, {"CPU=4"}, 1, 1, 4, 1, 0, 0},
+                                       {{"CPU=1"}, {"CPU=4 GPU=4"}, 1, 1, 4, 1, 1, 0}};
+    for (uint32_t round = 0; round < 80; round++)
+        check_bound(&mixes[round % 2], 1 + round / 8);
+}
+
+/* Of the last two, the wide tasks of one resource have a reservation most of the time. */
+TN_TEST(no_task_of_several_resources_is_overtaken_without_end)
+{
+    static const struct mix mixes[] = {
+        {{"CPU=1", "CPU=0 GPU=1"}, {"CPU=4 GPU=4"}, 2, 1, 0, 1, 0, 0},
+        {{"CPU=1", "CPU=0 GPU=1", "CPU=0 MEM=1"}, {"CPU=4 GPU=4 MEM=4"}, 3, 1, 2, 1, 1, 0},
+        {{"CPU=1", "CPU=0 GPU=1"}, {"CPU=4", "CPU=0 GPU=4", "CPU=4 GPU=4"}, 2, 3, 0, 8, 2, 1},
+        {{"CPU=1", "CPU=0 GPU=1", "CPU=0 MEM=1"},
+         {"CPU=4", "CPU=0 GPU=4", "CPU=4 GPU=4 MEM=4"},
+         3,
+         3,
+         2,
+         8,
+         2,
+         1}};
+    for (uint32_t round = 0; round < 1200; round++)
+        check_bound(&mixes[round % 4], 1 + round / 4 % 8);
 }
 
 /* ---- which task -------------------------------------------------------------------------- */
