@@ -23,9 +23,10 @@ static uint32_t early_ends_limit(const struct tn_pool *pool) { return pool->work
  */
 bool tni_pool_wants_extra(const struct tn_pool *pool)
 {
+    if (TNI_LIKELY(pool->table.seceded == 0))
+        return false;
     uint32_t running = tni_pool_count_workers(pool);
-    return pool->table.seceded > 0 && running < pool->place_count &&
-           running < pool->worker_count + pool->table.seceded &&
+    return running < pool->place_count && running < pool->worker_count + pool->table.seceded &&
            running < pool->table.under_way;
 }
 
