@@ -204,7 +204,10 @@ void tnp_pause(void);
 struct tnp_wait {
     tnp_domain *domain;
     struct tnp_wait *outer;
-    PyObject *const *objects; /* [object_count], the objects of the domain that it is for */
+    /* Whether one of these objects of the domain was closed (object.h); NULL: it is for none.
+     */
+    bool (*was_closed)(const struct tnp_wait *wait);
+    PyObject *const *objects; /* [object_count] */
     Py_ssize_t object_count;
 };
 extern _Thread_local struct tnp_wait *tnp_wait_now;
@@ -219,12 +222,12 @@ void tnp_end_wait_of_closed(tnp_domain *domain, int status);
 /**
  * Run a call that waits, without the GIL. Closing the domain in another thread ends the call.
  */
-#define TNP_WAIT(domain_object, status, call) TNP_WAIT_FOR(domain_object, NULL, 0, status, call)
-/** The same. Closing one of these objects of the domain ends the call, too. */
-#define TNP_WAIT_FOR(domain_object, objects_, count_, status, call)                            \
+#define TNP_WAIT(domain_object, status, call)                                                  \
+    TNP_WAIT_AS(((struct tnp_wait){.domain = (tnp_domain *)(domain_object)}), status, call)
+#define TNP_WAIT_AS(wait, status, call)                                                        \
     do {                                                                                       \
-        struct tnp_wait tnp_here = {(tnp_domain *)(domain_object), tnp_wait_now, objects_,     \
-                                    count_};                                                   \
+        struct tnp_wait tnp_here = wait;                                                       \
+        tnp_here.outer = tnp_wait_now;                                                         \
         tnp_wait_now = &tnp_here;                                                              \
         tnp_begin_wait(&tnp_here.domain->waiters);                                             \
         TNP_UNLOCKED(status, call);                                                            \

@@ -63,6 +63,13 @@ void tnp_object_dealloc(PyObject *object);
 PyObject *tnp_object_id(PyObject *self, void *unused);
 extern PyMemberDef tnp_object_members[];
 
+/** TNP_WAIT(), which also ends when one of these objects of the domain is closed. */
+#define TNP_WAIT_FOR(domain_object, objects_, count_, status, call)                            \
+    TNP_WAIT_AS(((struct tnp_wait){.domain = (tnp_domain *)(domain_object),                    \
+                                   .was_closed = tnp_object_was_closed,                        \
+                                   .objects = (objects_),                                      \
+                                   .object_count = (count_)}),                                 \
+                status, call)
 /** Run a call that waits on the handle of an object, without the GIL. */
 #define TNP_OBJECT_WAIT(self_, status, call)                                                   \
     do {                                                                                       \

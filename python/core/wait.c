@@ -2,7 +2,7 @@
 /*
  * wait: the state of a wait without the GIL, and what ends a wait early: signals and closing.
  */
-#include "object.h"
+#include "core.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -27,7 +27,8 @@ static int check_signals(void *context)
 {
     (void)context;
     const struct tnp_wait *wait = tnp_wait_now;
-    if (wait != NULL && (atomic_load(&wait->domain->is_closing) || tnp_object_was_closed(wait)))
+    if (wait != NULL && (atomic_load(&wait->domain->is_closing) ||
+                         (wait->was_closed != NULL && wait->was_closed(wait))))
         return 1;
     PyGILState_STATE state = PyGILState_Ensure();
     tnp_log_deliver();

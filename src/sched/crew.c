@@ -23,7 +23,6 @@ enum {
 };
 
 static _Thread_local struct tni_worker *current;
-
 struct tni_worker *tni_crew_current(void) { return current; }
 void tni_crew_set_current(struct tni_worker *worker) { current = worker; }
 
