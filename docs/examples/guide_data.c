@@ -55,6 +55,70 @@ static int brighten(const tn_task_call *call)
 }
 /* end */
 
+/* ---- memory with one address for the host and the cards ------------------------------- */
+
+/* show: managed */
+struct managed {
+    tn_data *data;
+    float *pixels; /* from cudaMallocManaged(): the driver moves its pages */
+    int prefetches;
+};
+
+static int prefetch(void *context, const tn_memory *from, const tn_memory *to)
+{
+    struct managed *image = context;
+    (void)from, (void)to; /* here: cudaMemPrefetchAsync(), to the card or to the host */
+    image->prefetches++;
+    return 0;
+}
+
+static void leave(void *context, const tn_memory *memory)
+{
+    (void)context, (void)memory; /* no copy has an address of its own */
+}
+
+static int brighten_in_place(const tn_task_call *call)
+{
+    struct managed *image = call->context;
+    for (int i = 0; i < PIXELS; i++)
+        image->pixels[i] *= 2;
+    return TN_TASK_DONE;
+}
+/* end */
+
+static void run_managed(tn_sched *sched)
+{
+    tn_graph *graph;
+    tn_kind *kind;
+    struct managed image = {.pixels = malloc(BYTES)};
+    const tn_variant variant = {.run = brighten_in_place, .request = "CPU=0 GPU=1"};
+    for (int i = 0; i < PIXELS; i++)
+        image.pixels[i] = 1;
+    must(tn_kind_create(
+        sched, TN_OPTIONS(tn_kind_options, .variants = &variant, .variant_count = 1), &kind));
+    must(tn_graph_create(sched, &graph));
+    must(tn_data_create(sched,
+                        TN_OPTIONS(tn_data_options, .name = "managed", .bytes = BYTES,
+                                   .flags = TN_DATA_ON_HOST, .copy = prefetch, .drop = leave,
+                                   .context = &image),
+                        &image.data));
+    const tn_task task = {.kind = kind, .context = &image};
+    const tn_access access = {.data = image.data, .mode = TN_READ | TN_WRITE};
+    const uint64_t access_end = 1;
+    for (int i = 0; i < 3; i++)
+        must(tn_graph_add(graph,
+                          TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                     .access_ends = &access_end, .accesses = &access),
+                          NULL));
+    must(tn_graph_wait(graph, TN_FOREVER));
+    assert(image.prefetches == 1); /* the three tasks ran on the card that has the pages */
+    must(tn_data_fetch(image.data, TN_FOREVER));
+    assert(image.prefetches == 2 && image.pixels[0] == 8 && image.pixels[PIXELS - 1] == 8);
+    tn_data_close(image.data);
+    tn_graph_close(graph);
+    free(image.pixels);
+}
+
 static void run(tn_sched *sched, struct image *images, tn_kind *kind)
 {
     tn_graph *graph;
@@ -105,6 +169,7 @@ int main(void)
                         TN_OPTIONS(tn_kind_options, .name = "brighten", .variants = &variant,
                                    .variant_count = 1),
                         &kind));
+    run_managed(sched);
     run(sched, images, kind);
     /* show: info */
     tn_memory_info info = {.struct_size = sizeof info};

@@ -222,6 +222,88 @@ def memory():
     assert tenon.dask.get({"x": (np.zeros, 4), "y": (add_noise, "x")}, "y").shape == (4,)
 
 
+def in_place():
+    import tenon.dask
+
+    started = []
+
+    def start_kernel(device, address, count):
+        started.append((device, address, count))
+
+    # show: place
+    def load(number):
+        image = np.asarray(tenon.empty(3 << 20, "float32"))       # memory that the host and the device share
+        image[:] = number
+        return image
+
+    @tenon.resources(GPU=1, CPU=0, writes_inputs=True)
+    def sharpen(image):
+        start_kernel(tenon.resource_id("GPU"), image.ctypes.data, image.size)   # it works where the image is
+        return image
+    # end
+
+    loaded, sharp = tenon.dask.get({"x": (load, 1), "y": (sharpen, "x")}, ["x", "y"])
+    assert sharp is loaded and started == [(0, loaded.ctypes.data, 3 << 20)]
+    find = tenon.dask.get_processes({"x": (load, 2), "y": (sharpen_elsewhere, "x")}, ["x", "y"], num_workers=2)
+    assert (find[0] == 5).all() and find[1] is True     # what the task wrote is in the memory of the image
+
+
+@tenon.resources(GPU=1, CPU=0, writes_inputs=True)
+def sharpen_elsewhere(image):
+    image[:] = 5
+    return True
+
+
+class Card:
+    """A device with its own memory, which counts the images there."""
+
+    def __init__(self):
+        self.lock, self.count, self.most = threading.Lock(), 0, 0
+
+    def __enter__(self):
+        with self.lock:
+            self.count += 1
+            self.most = max(self.most, self.count)
+        return self
+
+    def __exit__(self, *_):
+        with self.lock:
+            self.count -= 1
+
+    def put(self, image):
+        return image.copy()
+
+    def get(self, there):
+        return there.copy()
+
+
+def copy_always():
+    import tenon.dask
+
+    cards = Card(), Card()
+    pair = threading.Barrier(4, timeout=30)             # as many run at a time as there are slots
+
+    def blur(there):
+        pair.wait()
+        return there * 2
+
+    # show: copies
+    tenon.set_options(resources={"GPU": ((0, 1), (2, 3))})        # two cards; two images fit on each
+
+    @tenon.resources(GPU=1, CPU=0)
+    def blurred(image):
+        with cards[tenon.resource_id("GPU") // 2] as card:
+            there = card.put(image)
+            return card.get(blur(there))                # nothing stays on the card
+    # end
+
+    graph = {f"x{i}": (blurred, np.full(1000, i)) for i in range(8)}
+    results = tenon.dask.get(graph, [f"x{i}" for i in range(8)])
+    assert [int(result[0]) for result in results] == [2 * i for i in range(8)]
+    assert [(card.most, card.count) for card in cards] == [(2, 0), (2, 0)]
+    tenon.set_options(resources=None)
+
+
 def processes():
     import tenon.dask
 
@@ -309,8 +391,10 @@ def main():
     tenon.set_options(resources=None)
     for part in defaults, options, overlap, groups, affinity, order, share, secede, executor, after, ways, memory:
         part()
-    for part in processes, trace:
+    for part in processes, trace, copy_always:
         part()
+    with tenon.set_options(resources={"GPU": (0,)}):
+        in_place()
     with tenon.set_options(resources={"GPU": (0, 1)}):
         for part in legacy, annotate, refuse:
             part()
