@@ -109,7 +109,7 @@ def our_processes():
     import tenon.dask
 
     def run(graph, keys):
-        return tenon.dask.get_processes(graph, keys, num_workers=PROCESSES, optimize_graph=False)
+        return tenon.dask.get_processes(graph, keys, num_workers=PROCESSES, optimize_graph=False, share_arrays=True)
 
     yield from rates(run)
 

@@ -129,7 +129,7 @@ int tnp_error_init(PyObject *module)
     for (size_t i = 0; i < TNP_COUNT(classes); i++) {
         char name[64];
         snprintf(name, sizeof name, "tenon.%s", classes[i].name);
-        PyObject *bases = PyTuple_Pack(2, error_type, *classes[i].builtin);
+        PyObject *bases = PyTuple_Pack(2, *classes[i].builtin, error_type);
         if (bases == NULL)
             return -1;
         classes[i].type =

@@ -221,11 +221,18 @@ enum { MANY_SLOTS = 4096 };
 static PyObject *resource_id(PyObject *module, PyObject *args)
 {
     const char *resource;
+    PyObject *missing = NULL;
     uint32_t ids[MANY_SLOTS];
     (void)module;
-    if (!PyArg_ParseTuple(args, "s", &resource))
+    if (!PyArg_ParseTuple(args, "s|O", &resource, &missing))
         return NULL;
     int count = tn_resource_id(resource, ids, MANY_SLOTS);
+    bool has_none =
+        count == 0 || count == TN_ERR_NOT_FOUND || (count < 0 && tnp_sched_of_task == NULL);
+    if (missing != NULL && has_none) {
+        Py_INCREF(missing);
+        return missing;
+    }
     if (count < 0)
         return tnp_raise(count);
     if (count == 0 || count > MANY_SLOTS)
@@ -330,7 +337,7 @@ static PyTypeObject type = {
 
 static PyMethodDef functions[] = {
     {"resource_id", resource_id, METH_VARARGS,
-     "resource_id($module, resource, /)\n--\n\n"
+     "resource_id($module, resource, missing=..., /)\n--\n\n"
      "The number of the slot of `resource` that the task of this thread has, or a tuple of "
      "several."},
     {"secede", secede, METH_NOARGS,

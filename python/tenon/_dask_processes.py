@@ -37,8 +37,8 @@ _lock = threading.Lock()
 _worker_count = None  # in a worker: how many its pool has
 
 
-def dumps(value):
-    """A value as bytes, and the memory of its arrays as arrays of bytes."""
+def dumps(value, share=None):
+    """A value as bytes, and the memory of its arrays as arrays of bytes, each of which goes through `share`."""
     shared = []
 
     def take(buffer):
@@ -47,13 +47,28 @@ def dumps(value):
             return True
         import numpy
 
-        shared.append(numpy.frombuffer(memory, dtype=numpy.uint8))
+        array = numpy.frombuffer(memory, dtype=numpy.uint8)
+        shared.append(array if share is None else share(array))
         return False
 
     try:
         return cloudpickle.dumps(value, protocol=5, buffer_callback=take), shared
     except ImportError:  # there is no NumPy
         return cloudpickle.dumps(value, protocol=5), []
+
+
+def share_result(array):
+    """In a worker: an array of bytes in shared memory, for a result. It is copied if it is a small part of something
+    there, which the whole of the result would keep."""
+    domain = _domain.default()
+    there = domain.find(array.__array_interface__["data"][0], array.nbytes)
+    if there is not None and 2 * array.nbytes >= there.storage_bytes:
+        return array
+    import numpy
+
+    copy = numpy.asarray(domain.empty(array.nbytes, "uint8"))  # if there is no room, the task runs again alone
+    copy[:] = array
+    return copy
 
 
 def loads(value):
@@ -77,7 +92,7 @@ def naming(text):
 def dump_alone(value):
     """dumps(), whose exception has no context: with tblib, Dask pickles the context of what it sends, too."""
     try:
-        return dumps(value)
+        return dumps(value, share_result)
     except Exception as error:
         error.__context__ = None
         raise
@@ -96,41 +111,36 @@ def dump_result(key, value):
         return dump_alone(value)
 
 
-def load_task(key, value):
+def load_task(key, shares, value):
     """In a worker: a task and its arguments."""
     with naming(f"the task {key!r}, or an argument of it, cannot be unpickled"):
         task = loads(value)
-    if "numpy" in sys.modules:  # the task may use it
-        allocator = allocator_of_worker()
-        if allocator is not None:
-            _core.set_numpy_allocator(allocator)
+    if shares and "numpy" in sys.modules:  # the task may use it
+        _core.set_numpy_allocator(allocator_of_worker())
     return task
 
 
 @functools.lru_cache(maxsize=None)
 def allocator_of_worker():
-    """In a worker: what makes arrays in shared memory, so that those that a task returns are not copied there.
-
-    All workers together take half of the quota at most: results need room, too. None: NumPy is too old.
-    """
+    """In a worker: what makes arrays in shared memory. All workers together take half of the quota: results need room,
+    too."""
     domain = _domain.default()
-    allocator = _core.numpy_allocator(domain, SMALL_ARRAY, domain.quota_bytes // 2 // _worker_count)
-    try:
-        _core.set_numpy_allocator(_core.set_numpy_allocator(allocator))
-    except _core.Unsupported:
-        return None
-    return allocator
+    return _core.numpy_allocator(domain, SMALL_ARRAY, domain.quota_bytes // 2 // _worker_count)
 
 
-def run_in_worker(slots, execute, tasks):
+def run_in_worker(slots, shares, execute, tasks):
     """Run tasks in a worker, with the slots that the scheduler gave them. Returns what run_noting() does."""
     if tasks[0][2] is dumps:  # not a function of the caller
         tasks = [
-            (key, task, functools.partial(dump_result, key), functools.partial(load_task, key), *rest)
+            (key, task, functools.partial(dump_result, key), functools.partial(load_task, key, shares), *rest)
             for key, task, _, _, *rest in tasks
         ]
-    with _resources.given_slots(slots, _pool_worker.secede):
-        return _dask_calls.run_noting(execute, tasks)
+    try:
+        with _resources.given_slots(slots, _pool_worker.secede):
+            return _dask_calls.run_noting(execute, tasks)
+    finally:
+        if shares and "numpy" in sys.modules:
+            _core.set_numpy_allocator(None)
 
 
 def versions():
@@ -155,9 +165,10 @@ class Workers(_dask_calls.Handover):
 
     _is_ahead = True
 
-    def __init__(self, scheduler, graph, pool):
+    def __init__(self, scheduler, graph, pool, shares):
         super().__init__(scheduler, graph)
         self._pool = pool
+        self._shares = shares  # whether arrays that tasks make lie in shared memory
         self._answers = set()  # of the pool, which calls wait for
         self._is_left = False
         self._lock = threading.Lock()
@@ -181,7 +192,7 @@ class Workers(_dask_calls.Handover):
         if is_ours:
             tasks = [(its, task, dumps, *rest) for its, task, _, *rest in tasks]
         try:
-            results, has_run_out = self._ask(run_in_worker, slots, execute, tasks)
+            results, has_run_out = self._ask(run_in_worker, slots, self._shares, execute, tasks)
         except WorkerDied as error:
             if error.task is None:
                 raise
@@ -345,7 +356,7 @@ def prepare(graph, keys, optimize_graph, annotations):
     return _dask_requests.ask(graph, annotations)
 
 
-def run(graph, keys, num_workers, initializer, options):
+def run(graph, keys, num_workers, initializer, shares, options):
     num_workers = num_workers or dask.config.get("num_workers", None)
     initializer = initializer or dask.config.get("multiprocessing.initializer", None)
     scheduler = _schedulers.scheduler(num_workers)
@@ -360,7 +371,7 @@ def run(graph, keys, num_workers, initializer, options):
     is_kept = initializer is None
     workers = None
     try:
-        workers = Workers(scheduler, graph, pool)
+        workers = Workers(scheduler, graph, pool, shares)
         options = {name: value for name, value in options.items() if value is not None}
         options = {
             "get_id": os.getpid,

@@ -109,10 +109,22 @@ def read_request(amounts):
     return request
 
 
+def read_way(way):
+    """A dict of amounts, or text as "CPU=4 MEM=1.5": Dask fuses annotations only of what can be compared."""
+    if not isinstance(way, str):
+        return way
+    words = [word.partition("=") for word in way.split()]
+    try:
+        return {name: float(amount) for name, _, amount in words}
+    except ValueError:
+        raise ValueError(f"otherwise has {way!r}: it is written as 'CPU=4 MEM=1.5'") from None
+
+
 def read_otherwise(otherwise):
-    ways = (otherwise,) if isinstance(otherwise, dict) else otherwise
-    if not isinstance(ways, (tuple, list)) or not all(isinstance(way, dict) for way in ways):
+    ways = (otherwise,) if isinstance(otherwise, (dict, str)) else otherwise
+    if not isinstance(ways, (tuple, list)) or not all(isinstance(way, (dict, str)) for way in ways):
         raise TypeError(f"otherwise is {otherwise!r}: it is a dict of amounts, or a list of them")
+    ways = [read_way(way) for way in ways]
     if len(ways) >= MOST_WAYS:
         raise ValueError(f"otherwise has {len(ways)} dicts: it may have {MOST_WAYS - 1}")
     for way in ways:
@@ -135,7 +147,7 @@ def resources(*, affinity=(), writes_inputs=False, otherwise=(), **amounts):
         Whether a call changes its inputs in place. If so, it is not made again when its memory runs out, since it would
         find other inputs.
     otherwise : dict, or sequence of up to three of them
-        Amounts that do as well, such as {"CPU": 4} for a function that can do without a GPU: `resource_id("GPU", None)`
+        Amounts that do as well, such as {"CPU": 4}, or the text "CPU=4", for a function that can do without a GPU: `resource_id("GPU", None)`
         tells it. A call runs in the way in which it would end first, as earlier calls took; not in one for which there
         is too little of a resource.
     **amounts : float
@@ -183,6 +195,8 @@ def request_of(function):
     while request is None and isinstance(function, functools.partial):
         function = function.func
         request = attribute_of(function, ATTRIBUTE, dict)
+    if request is None:  # an object whose class has a decorated __call__()
+        request = attribute_of(getattr(type(function), "__call__", None), ATTRIBUTE, dict)
     return request
 
 
@@ -196,6 +210,7 @@ def name_of(function):
 
 
 _NONE = object()
+SUM = "sum"  # of what a task in a worker process has: the parts of the resource have no numbers
 _given = threading.local()  # in a worker process: the slots that the scheduler of another process gave its task
 
 
@@ -215,19 +230,20 @@ def resource_id(resource, default=_NONE):
     Raises
     ------
     tenon.Invalid
-        This thread runs no task, the task did not request the resource, or the resource has no slots; and there is no
-        default.
+        The resource is a sum, so it has no slots. Without a default also: this thread runs no task, or the task did not
+        request the resource.
     """
     slots = getattr(_given, "slots", None)
+    missing = () if default is _NONE else (default,)
     try:
         if slots is None:
-            return _core.resource_id(resource)
-        if resource in slots:
-            return slots[resource]
-        raise _core.Invalid(f"the task has no slots of the resource {resource}")
-    except (_core.NotFound, _core.Invalid) as error:
-        if default is not _NONE:
-            return default
+            return _core.resource_id(resource, *missing)
+        if slots.get(resource) == SUM:
+            raise _core.Invalid(f"{resource} is a sum: its parts have no identity")
+        if resource not in slots and not missing:
+            raise _core.Invalid(f"the task has no slots of the resource {resource}")
+        return slots.get(resource, *missing)
+    except _core.NotFound as error:
         raise _core.Invalid(str(error)) from None
 
 

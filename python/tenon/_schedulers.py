@@ -67,7 +67,7 @@ class Scheduler:
 
     def slots_here(self, request):
         """The slots that the task of this thread has, by resource."""
-        slots = {}
+        slots = {name: _resources.SUM for name in self.core.resources() if name not in self._slotted}
         for way in _resources.ways_of(request or {}):
             for name in self._slotted & {name for name in way if way[name]}:
                 try:

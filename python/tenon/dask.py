@@ -129,7 +129,7 @@ def _hand_over(scheduler, graph, keys, options):
         handover.cancel()
 
 
-def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=None, pool=None, **kwargs):
+def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=None, pool=None, share_arrays=False, **kwargs):
     """Run the tasks of a graph that the keys need in worker processes, and return the values of the keys.
 
     Arguments and results go by reference: the memory of their arrays lies in the arena of the default domain, which
@@ -155,6 +155,10 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
         What each worker calls at its beginning. The workers are not kept then.
     pool
         Only its number of processes counts, as `num_workers`.
+    share_arrays : bool
+        Whether arrays of NumPy that tasks make lie in shared memory from the start, as with tenon.numpy_allocator(). So
+        results are not copied. It suits tasks that neither fork, since children would write into the same arrays, nor
+        write later into an array that they have returned.
     cache, callbacks, rerun_exceptions_locally
         As for get().
     get_id, pack_exception, raise_exception
@@ -191,4 +195,4 @@ def get_processes(dsk, keys, num_workers=None, optimize_graph=True, initializer=
     graph = _dask_graph.with_results(_dask_graph.as_dict(dsk), cache)
     with _dask_graph.naming_circles(graph, keys):
         prepared = _dask_processes.prepare(graph, keys, optimize_graph, annotations)
-        return _dask_processes.run(prepared, keys, num_workers, initializer, kwargs)
+        return _dask_processes.run(prepared, keys, num_workers, initializer, share_arrays, kwargs)

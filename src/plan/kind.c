@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kind: tasks that have the same functions and requests; and what is learned about their time.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/lane.h"
+
+/* Add the sentence of a request that can never be met. */
+static void add_detail(char *text, size_t size_bytes)
+{
+    size_t len = strlen(text);
+    snprintf(text + len, size_bytes - len, "%s%s", len > 0 ? "; " : "", tn_error_detail());
+}
 
 /*
  * Read the requests of the variants. A variant for which there is too little of a resource is
@@ -12,6 +21,7 @@
 static int read_variants(const struct tni_plan *plan, const struct tni_kind_options *options,
                          struct tni_signature *ret, uint8_t ret_numbers[TNI_VARIANTS])
 {
+    char details[400] = "";
     ret->place = options->place;
     for (uint32_t i = 0; i < options->variant_count; i++) {
         uint32_t at = ret->variant_count;
@@ -19,11 +29,13 @@ static int read_variants(const struct tni_plan *plan, const struct tni_kind_opti
             tni_request_read(&plan->pools, options->requests[i], &ret->variants[at].request);
         if (status == 0)
             ret_numbers[ret->variant_count++] = (uint8_t)i;
-        else if (status != TN_ERR_NOT_FOUND)
+        else if (status == TN_ERR_NOT_FOUND)
+            add_detail(details, sizeof details);
+        else
             return status;
     }
     if (ret->variant_count == 0)
-        return TN_ERR_INVALID; /* the detail says what there is too little of */
+        return tni_fail(TN_ERR_INVALID, "%s", details);
     tni_signature_complete(plan, ret);
     return 0;
 }

@@ -53,6 +53,14 @@ def test_tasks_run_in_other_processes():
     assert os.getpid() not in get(graph, ["a", "b"])
 
 
+def test_wide_graph():
+    """Each task takes some 200 us: a million would take minutes."""
+    count = 100_000 if os.environ.get("TN_TEST_FULL") else 1_000
+    graph = {("x", i): (abs, -i) for i in range(count)}
+    graph["sum"] = (sum, list(graph))
+    assert get(graph, "sum", optimize_graph=False) == sum(range(count))
+
+
 def test_array_is_the_same_memory_for_all_tasks():
     def write(array):
         array[:] = os.getpid()
@@ -88,7 +96,70 @@ def test_array_that_a_task_makes_is_sent_without_a_copy():
         return array[0], array.ctypes.data == place
 
     graph = {"first": (np.ones, 1), "made": (make, "first"), "compared": (compare, "made")}
-    assert get(graph, "compared", num_workers=1, optimize_graph=False) == (4.0, True)
+    assert get(graph, "compared", num_workers=1, optimize_graph=False, share_arrays=True) == (4.0, True)
+    assert get(graph, "compared", num_workers=1, optimize_graph=False) == (4.0, False)
+
+
+@pytest.mark.parametrize("share_arrays", [False, True])
+def test_small_view_keeps_no_large_array(share_arrays):
+    def head(i):
+        return np.full(1 << 20, float(i))[: 1 << 14]  # 128 KiB of 8 MiB
+
+    def middle(array):
+        return array[100:1000]
+
+    domain = tenon.domain()
+    before = domain.quota_bytes
+    domain.set_quota(128 << 20)
+    try:
+        graph = {f"head{i}": (head, i) for i in range(100)}
+        graph.update({f"large{i}": (np.full, 1 << 20, float(i)) for i in range(20)})
+        graph.update({f"middle{i}": (middle, f"large{i}") for i in range(20)})
+        keys = [f"head{i}" for i in range(100)] + [f"middle{i}" for i in range(20)]
+        results = get(graph, keys, initializer=int, optimize_graph=False, share_arrays=share_arrays)
+    finally:
+        domain.set_quota(before)
+    assert [array[0] for array in results] == [*range(100), *range(20)]
+
+
+def test_result_that_has_no_room_is_a_memory_error_of_its_task():
+    domain = tenon.domain()
+    before = domain.quota_bytes
+    domain.set_quota(32 << 20)
+    try:
+        with pytest.raises(MemoryError) as caught:
+            get({"small": (np.ones, 10), "large": (np.ones, 1 << 23)}, ["small", "large"], initializer=int)
+    finally:
+        domain.set_quota(before)
+    assert "'large'" in "".join(caught.value.__notes__)
+
+
+def test_task_that_forks_has_its_arrays_for_itself():
+    def fork(_):
+        array = np.zeros(LARGE)
+        for _ in range(3):
+            child = os.fork()
+            if child == 0:
+                array += 1
+                os._exit(0)
+            os.waitpid(child, 0)
+        return float(array.max())
+
+    assert get({"first": (np.ones, 1), "x": (fork, "first")}, "x", optimize_graph=False) == 0
+
+
+def test_task_may_fill_an_array_again_that_it_has_returned():
+    def fill(i):
+        import builtins
+
+        if not hasattr(builtins, "array_of_task"):
+            builtins.array_of_task = np.empty(LARGE)
+        builtins.array_of_task[:] = i
+        return builtins.array_of_task
+
+    graph = {f"filled{i}": (fill, i) for i in range(6)}
+    graph.update({f"max{i}": (np.max, f"filled{i}") for i in range(6)})
+    assert get(graph, [f"max{i}" for i in range(6)], num_workers=1, optimize_graph=False) == (0, 1, 2, 3, 4, 5)
 
 
 def test_arrays_beyond_the_part_of_a_worker_are_copied():
@@ -101,7 +172,7 @@ def test_arrays_beyond_the_part_of_a_worker_are_copied():
     domain.set_quota(64 << 20)
     try:
         graph = {"first": (np.ones, 1), "filled": (fill, "first")}
-        filled = get(graph, "filled", num_workers=1, initializer=int, optimize_graph=False)
+        filled = get(graph, "filled", num_workers=1, initializer=int, optimize_graph=False, share_arrays=True)
     finally:
         domain.set_quota(before)
     assert 0 < filled <= 32

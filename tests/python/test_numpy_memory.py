@@ -234,8 +234,8 @@ def test_arrays_of_a_killed_process_are_given_back(domain, fork):
     "wrong, error, match",
     [
         ({"domain": "name"}, TypeError, "domain must be a tenon.Domain"),
-        ({"least_bytes": -1}, ValueError, "least_bytes must not be negative: -1"),
-        ({"most_bytes": -1}, ValueError, "most_bytes must not be negative: -1"),
+        ({"least_bytes": -1}, ValueError, "least_bytes must be from 0 to 2..64 - 1: -1"),
+        ({"most_bytes": -1}, ValueError, "most_bytes must be from 0"),
         ({"least_bytes": "1"}, TypeError, "least_bytes must be an int, not str"),
     ],
 )

@@ -140,6 +140,36 @@ def test_annotation_of_dask():
         assert value.compute(scheduler=tenon.dask.get, optimize_graph=False) == 5
 
 
+def test_annotation_of_layers_that_dask_fuses():
+    array = pytest.importorskip("dask.array")
+    with tenon.set_options(resources={"CPU": 2}):
+        with dask.annotate(resources={"GPU": 1, "otherwise": "CPU=2"}):
+            total = (array.ones((8, 8), chunks=4) + 1).sum()
+        assert total.compute(scheduler=tenon.dask.get) == 128
+
+
+class Callable:
+    @tenon.resources(GPU=1, CPU=0, otherwise="CPU=1")
+    def __call__(self):
+        return tenon.resource_id("GPU", None)
+
+
+def test_request_of_an_object_whose_call_is_decorated():
+    with tenon.set_options(resources=ONE_CARD):
+        assert tenon.dask.get({"x": (Callable(),)}, "x") == 5
+
+
+@everywhere
+def test_default_is_not_for_sums(get):
+    @tenon.resources(GPU=1, CPU=0)
+    def ask():
+        return tenon.resource_id("GPU", None)
+
+    with tenon.set_options(resources={"CPU": 2, "GPU": 2}):
+        with pytest.raises(tenon.Invalid, match="GPU is a sum"):
+            get({"x": (ask,)}, "x")
+
+
 def test_trace_counts_what_the_way_needs(tmp_path):
     @tenon.resources(GPU=1, CPU=0, otherwise={"CPU": 2})
     def work():
@@ -162,7 +192,9 @@ def test_default_where_there_are_no_slots(resource):
 @pytest.mark.parametrize(
     "otherwise, error, match",
     [
-        ("CPU=1", TypeError, "otherwise is 'CPU=1': it is a dict"),
+        ("CPU", ValueError, "otherwise has 'CPU': it is written as"),
+        ("CPU=1 MEM=x", ValueError, "otherwise has 'CPU=1 MEM=x'"),
+        (3, TypeError, "otherwise is 3: it is a dict"),
         ([1], TypeError, "otherwise is"),
         ([{"CPU": 1}] * 4, ValueError, "otherwise has 4 dicts: it may have 3"),
         ({"CPU": -1}, ValueError, "the amount of the resource CPU is -1"),

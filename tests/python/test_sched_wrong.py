@@ -105,6 +105,15 @@ def test_graph_of_a_million_tasks():
         assert tenon.dask.get(graph, "sum") == sum(range(1000000))
 
 
+def test_wide_graph_that_dask_hands_over():
+    """Each task takes some 50 us: a million would take a minute."""
+    count = 100_000 if os.environ.get("TN_TEST_FULL") else 5_000
+    graph = {("x", i): (abs, -i) for i in range(count)}
+    graph["sum"] = (sum, list(graph))
+    with tenon.set_options(resources=MACHINE):
+        assert get_by_dask(graph, "sum") == sum(range(count))
+
+
 # ---- requests
 
 
