@@ -30,9 +30,11 @@
  *     that are no results. One that is popped later is dropped.
  * I9  A job that secedes says so once, by a message in the queue of results. If a scheduler has
  *     claimed the pool, `worker_count` other jobs then run beside it: `limit` does not count
- * it, and the pool starts up to TNI_POOL_EXTRA more workers, which stay. Callers: the user. If
- * the owner dies, its workers end (child.c, I3), and the reaper gives back its queues, the
- * board and the messages in them. The death of a worker: see pool_worker.c.
+ *     it, and the pool starts up to TNI_POOL_EXTRA more workers, which stay.
+ *
+ * Callers: the user. If the owner dies, its workers end (child.c, I3), and the reaper gives
+ * back its queues, the board and the messages in them. The death of a worker: see
+ * pool_worker.c.
  */
 #include <inttypes.h>
 #include <signal.h>

@@ -115,9 +115,9 @@ class Help(Case):
 class Ls(Case):
     def test_ls_lists_a_domain_with_its_seats_quota_and_creator(self):
         domain = self.hold()
-        found = [d for d in self.json("ls") if d["creator_pid"] == domain.parent]
+        found = [d for d in self.json("ls") if d["name"] == self.name]
         self.assertEqual(len(found), 1)
-        self.assertEqual(found[0]["name"], self.name)
+        self.assertEqual(found[0]["creator_pid"], domain.parent)
         self.assertEqual(found[0]["seats_used"], 2)
         self.assertEqual(found[0]["seats"], 15) # tenond has one
         self.assertEqual(found[0]["quota_bytes"], 256 << 20)
@@ -135,8 +135,8 @@ class Ls(Case):
 
     def test_an_anonymous_domain_is_shown_and_found_by_its_id(self):
         domain = self.hold("-")
-        found = [d for d in self.json("ls") if d["creator_pid"] == domain.parent]
-        self.assertEqual(found[0]["name"], "")
+        found = [d for d in self.json("ls") if d["creator_pid"] == domain.parent and d["name"] == ""]
+        self.assertEqual(len(found), 1)
         self.assertIn(found[0]["id"], self.tenon("ls"))
         self.assertEqual(self.json("stat", found[0]["id"])["domain"]["creator_pid"], domain.parent)
 
