@@ -58,8 +58,8 @@ def dumps(value, share=None):
 
 
 def share_result(array):
-    """In a worker: an array of bytes in shared memory, for a result. It is copied if it is a small part of something
-    there, which the whole of the result would keep."""
+    """In a worker: an array of bytes in shared memory, for a result. If it is a small part of an array there, it is
+    copied, since the result would keep all of that."""
     domain = _domain.default()
     there = domain.find(array.__array_interface__["data"][0], array.nbytes)
     if there is not None and 2 * array.nbytes >= there.storage_bytes:
