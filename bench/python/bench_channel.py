@@ -9,7 +9,7 @@ arrival. All processes are made by fork.
 
 import time
 
-from common import measure, print_figure
+from common import end_children, measure, print_figure
 
 ROUNDS = 15
 READERS = 4
@@ -60,9 +60,7 @@ def fan_out(send, receivers, count):
         try:
             yield count / (time.monotonic() - begun)
         except GeneratorExit:
-            for (orders, _), child in zip(pipes, children):
-                orders.send(0)
-                child.join()
+            end_children(pipes, children)
             raise
 
 

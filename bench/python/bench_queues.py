@@ -21,7 +21,7 @@ to send" on one side to "awake with it" on the other, both ways together.
 import mmap
 import time
 
-from common import measure, print_figure
+from common import end_children, measure, print_figure
 
 ROUNDS = 15
 TRIPS = 100
@@ -143,9 +143,7 @@ def arrivals(context, message, copy, check, producers, count):
         try:
             yield count / (time.monotonic() - begun)
         except GeneratorExit:
-            for (orders, _), child in zip(pipes, children):
-                orders.send(0)
-                child.join()
+            end_children(pipes, children)
             raise
 
 

@@ -65,6 +65,13 @@ class _Running:
         os.close(self._pidfd)
 
 
+def end_children(pipes, children):
+    """Tell each child by its pipe that there are no more rounds, and wait until it has ended."""
+    for (orders, _), child in zip(pipes, children):
+        orders.send(0)
+        child.join()
+
+
 def measure(rounds, **sides):
     """What the rounds of each side came to, taken in turns: {name: [value]}. It exits if a side fails."""
     running = {}

@@ -306,6 +306,18 @@ void pool_close_world(struct pool_world *w)
     pool_close_domain(w->domain);
 }
 
+uint64_t pool_add_task(tn_graph *graph, tn_kind *kind, void *context, uint64_t input)
+{
+    const tn_task task = {.kind = kind, .context = context};
+    const uint64_t ends[] = {input != UINT64_MAX};
+    uint64_t first;
+    TN_CHECK_OK(tn_graph_add(graph,
+                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
+                                        .input_ends = ends, .inputs = &input),
+                             &first));
+    return first;
+}
+
 uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t number)
 {
     struct pool_order order = {(int32_t)deed, number};

@@ -65,6 +65,8 @@ struct pool_world pool_open_by(uint32_t method, uint32_t workers);
 void pool_close_world(struct pool_world *w);
 
 /* Each of these fails the test unless it succeeds. */
+/* @param input  a task of the graph, or UINT64_MAX. @return the task */
+uint64_t pool_add_task(tn_graph *graph, tn_kind *kind, void *context, uint64_t input);
 uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t number);
 tn_pool_result pool_next(struct pool_world *w);
 tn_pool_result pool_get(struct pool_world *w, uint64_t job);

@@ -176,14 +176,7 @@ static void close_all(struct pool_world *w)
 /* @param input  a task of the graph, or UINT64_MAX */
 static uint64_t add(struct deed *deed, uint64_t input)
 {
-    const tn_task task = {.kind = kind, .context = deed};
-    const uint64_t ends[] = {input != UINT64_MAX};
-    uint64_t first;
-    TN_CHECK_OK(tn_graph_add(graph,
-                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
-                                        .input_ends = ends, .inputs = &input),
-                             &first));
-    return first;
+    return pool_add_task(graph, kind, deed, input);
 }
 
 static struct deed adding(int32_t number)

@@ -99,14 +99,7 @@ static tn_kind *local_kind(tn_task_fn *run, const char *request)
 /* @param input  a task of the graph, or UINT64_MAX */
 static uint64_t add(tn_kind *kind, struct deed *deed, uint64_t input)
 {
-    const tn_task task = {.kind = kind, .context = deed};
-    const uint64_t ends[] = {input != UINT64_MAX};
-    uint64_t first;
-    TN_CHECK_OK(tn_graph_add(graph,
-                             TN_OPTIONS(tn_task_list, .tasks = &task, .count = 1,
-                                        .input_ends = ends, .inputs = &input),
-                             &first));
-    return first;
+    return pool_add_task(graph, kind, deed, input);
 }
 
 static void await_tasks(uint64_t running, uint64_t done)

@@ -8,12 +8,12 @@ import io
 import multiprocessing.pool
 import os
 import pickle
-import sys
+import select
 import threading
 import time
 
 import pytest
-from chosen_dask import dask  # noqa: I001: before what imports Dask
+from chosen_dask import dask, workers_of_module  # noqa: I001: before what imports Dask
 import tenon
 import tenon.dask
 from dask.callbacks import Callback
@@ -37,17 +37,9 @@ both_gets = pytest.mark.parametrize("get", [tenon.dask.get, get_processes], ids=
 
 
 @pytest.fixture(autouse=True, scope="module")
-def workers_find_this_module():
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    with dask.config.set({"multiprocessing.context": "spawn"}), tenon.set_options(resources={"CPU": 2}):
+def workers():
+    with workers_of_module(resources={"CPU": 2}):
         yield
-    for pool in list(_dask_processes._pools.values()):
-        _dask_processes.forget_pool(pool)
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
 
 
 GRAPH = {"x": 1, "y": (inc, "x"), "z": (add, "y", 10)}
@@ -411,23 +403,13 @@ def test_tasks_run_graphs_in_processes(get):
     assert (a, b) == (2, 3) and not {one, other} & {worker, os.getpid()}
 
 
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_workers_of_a_worker_end_with_it():
     _, inner = get_processes({"x": (run_in_processes, 1)}, "x", num_workers=1)
-    assert is_alive(inner)
+    end = os.pidfd_open(inner)  # which fails if it has ended already
     (pool,) = (pool for place, pool in _dask_processes._pools.items() if place[1] == 1)
     _dask_processes.forget_pool(pool)
-    until = time.monotonic() + WAIT_S
-    while is_alive(inner) and time.monotonic() < until:
-        time.sleep(0.005)
-    assert not is_alive(inner)
+    assert select.select([end], [], [], WAIT_S)[0]
+    os.close(end)
 
 
 # ---- exceptions that cannot be pickled

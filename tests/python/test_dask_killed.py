@@ -5,10 +5,9 @@ import collections
 import functools
 import gc
 import os
-import sys
 
 import pytest
-from chosen_dask import dask  # noqa: I001: before what imports Dask
+from chosen_dask import workers_of_module  # noqa: I001: before what imports Dask
 import numpy as np
 import tenon
 import tenon.dask
@@ -35,13 +34,10 @@ OF_NEW_MEMORY = "alloc_frontier_moved", "quota_asked", "alloc_end_raised", "allo
 
 
 @pytest.fixture(autouse=True, scope="module")
-def paths_of_workers():
-    """Workers find the modules of this process, by the environment variable that they inherit."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        tenon.domain()  # so that it is not a worker that starts tenond
-        with dask.config.set({"multiprocessing.context": "spawn"}):
-            yield
+def workers():
+    tenon.domain()  # so that it is not a worker that starts tenond
+    with workers_of_module():
+        yield
 
 
 def note(path, text):

@@ -15,7 +15,7 @@ import time
 import traceback
 
 import pytest
-from chosen_dask import dask  # noqa: I001: before what imports Dask
+from chosen_dask import dask, workers_of_module  # noqa: I001: before what imports Dask
 import numpy as np
 import tenon
 import tenon.dask
@@ -30,18 +30,9 @@ LARGE = 1 << 16  # elements
 
 
 @pytest.fixture(autouse=True, scope="module")
-def paths_of_workers():
-    """Workers find the modules of this process, by the environment variable that they inherit."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    with dask.config.set({"multiprocessing.context": "spawn"}):
+def workers():
+    with workers_of_module():
         yield
-    for pool in list(_dask_processes._pools.values()):
-        _dask_processes.forget_pool(pool)
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
 
 
 class TestAsDask(GetFunctionTestMixin):

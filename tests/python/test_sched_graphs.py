@@ -3,19 +3,16 @@
 
 import collections
 import itertools
-import os
-import sys
 import threading
 import time
 
 import pytest
-from chosen_dask import dask  # noqa: I001: before what imports Dask
+from chosen_dask import dask, workers_of_module  # noqa: I001: before what imports Dask
 import dask.local
 import tenon
 import tenon.dask
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tenon import _dask_processes
 
 CPUS, SLOTS, MEMORY = 3, ((0, 1), (2, 3)), 4
 MACHINE = {"CPU": CPUS, "GPU": SLOTS, "MEM": MEMORY}
@@ -162,17 +159,8 @@ SMALL, LARGE = 1, 2000  # elements of a result: the bytes of a large one lie in 
 
 @pytest.fixture(scope="module")
 def workers():
-    """What workers import, they find by the environment variable that they inherit."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    with dask.config.set({"multiprocessing.context": "spawn"}), tenon.set_options(resources=WORKERS):
+    with workers_of_module(resources=WORKERS):
         yield
-    for pool in list(_dask_processes._pools.values()):
-        _dask_processes.forget_pool(pool)
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
 
 
 def make_worker_function(number, amounts, size, fails, path):

@@ -3,14 +3,12 @@
 
 import functools
 import os
-import sys
 import threading
 
 import pytest
-from chosen_dask import dask  # noqa: I001: before what imports Dask
+from chosen_dask import dask, workers_of_module  # noqa: I001: before what imports Dask
 import tenon
 import tenon.dask
-from tenon import _dask_processes
 
 WAIT_S = 60
 ONE_CARD = {"CPU": 2, "GPU": (5,)}
@@ -21,27 +19,15 @@ def where(*inputs):
     return tenon.resource_id("GPU", None)
 
 
-def get_processes(graph, keys, **options):
-    with dask.config.set({"multiprocessing.context": "spawn"}):
-        return tenon.dask.get_processes(graph, keys, num_workers=2, **options)
-
-
 @pytest.fixture(scope="module", autouse=True)
-def workers_find_this_module():
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    yield
-    for pool in list(_dask_processes._pools.values()):
-        _dask_processes.forget_pool(pool)
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+def workers():
+    with workers_of_module():
+        yield
 
 
 everywhere = pytest.mark.parametrize(
     "get",
-    [tenon.dask.get, functools.partial(tenon.dask.get, callbacks=[(None,) * 5]), get_processes],
+    [tenon.dask.get, functools.partial(tenon.dask.get, callbacks=[(None,) * 5]), tenon.dask.get_processes],
     ids=["in C", "by Dask", "processes"],
 )
 

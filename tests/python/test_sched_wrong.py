@@ -8,10 +8,9 @@ import sys
 import threading
 
 import pytest
-from chosen_dask import dask  # noqa: I001: before what imports Dask
+from chosen_dask import dask, workers_of_module  # noqa: I001: before what imports Dask
 import tenon
 import tenon.dask
-from tenon import _dask_processes
 from tenon._dask_graph import spec as nodes
 
 WAIT_S = 60
@@ -19,16 +18,9 @@ MACHINE = {"CPU": 2, "GPU": ((0, 1), (2, 3)), "MEM": 4}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def workers_end():
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    with dask.config.set({"multiprocessing.context": "spawn"}):
+def workers():
+    with workers_of_module():
         yield
-    for pool in list(_dask_processes._pools.values()):
-        _dask_processes.forget_pool(pool)
-    del os.environ["PYTHONPATH"]
-    if before is not None:
-        os.environ["PYTHONPATH"] = before
 
 
 def inc(value):
