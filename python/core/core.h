@@ -204,10 +204,9 @@ void tnp_pause(void);
 struct tnp_wait {
     tnp_domain *domain;
     struct tnp_wait *outer;
-    /* Whether one of these objects of the domain was closed (object.h); NULL: it is for none.
-     */
+    /* Whether an object that the wait is for was closed (object.h); NULL: it is for none. */
     bool (*was_closed)(const struct tnp_wait *wait);
-    PyObject *const *objects; /* [object_count] */
+    PyObject *const *objects; /* [object_count], of the domain */
     Py_ssize_t object_count;
 };
 extern _Thread_local struct tnp_wait *tnp_wait_now;

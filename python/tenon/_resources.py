@@ -117,20 +117,20 @@ def read_way(way):
     try:
         return {name: float(amount) for name, _, amount in words}
     except ValueError:
-        raise ValueError(f"otherwise has {way!r}: it is written as 'CPU=4 MEM=1.5'") from None
+        raise ValueError(f"`otherwise` has the text {way!r}: amounts are written as in 'CPU=4 MEM=1.5'") from None
 
 
 def read_otherwise(otherwise):
     ways = (otherwise,) if isinstance(otherwise, (dict, str)) else otherwise
     if not isinstance(ways, (tuple, list)) or not all(isinstance(way, (dict, str)) for way in ways):
-        raise TypeError(f"otherwise is {otherwise!r}: it is a dict of amounts, or a list of them")
+        raise TypeError(f"`otherwise` is {otherwise!r}: it must be amounts, as {{'CPU': 4}} or 'CPU=4', or a list of such")
     ways = [read_way(way) for way in ways]
     if len(ways) >= MOST_WAYS:
-        raise ValueError(f"otherwise has {len(ways)} dicts: it may have {MOST_WAYS - 1}")
+        raise ValueError(f"`otherwise` has {len(ways)} ways to run a call: it may have {MOST_WAYS - 1}")
     for way in ways:
         for word in WORDS:
             if word in way:
-                raise ValueError(f"{word} stands in `otherwise`: it holds for the whole request")
+                raise ValueError(f"`otherwise` has {word!r}: say that beside `otherwise`, since it holds for all ways")
         request_text(way)
     return tuple(map(dict, ways))
 
@@ -239,7 +239,7 @@ def resource_id(resource, default=_NONE):
         if slots is None:
             return _core.resource_id(resource, *missing)
         if slots.get(resource) == SUM:
-            raise _core.Invalid(f"{resource} is a sum: its parts have no identity")
+            raise _core.Invalid(f"the resource {resource} is a sum: a task has an amount of it, and no slots with numbers")
         if resource not in slots and not missing:
             raise _core.Invalid(f"the task has no slots of the resource {resource}")
         return slots.get(resource, *missing)

@@ -297,9 +297,12 @@ int tni_plan_add_kind(struct tni_plan *plan, const struct tni_kind_options *opti
  */
 struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint32_t variant);
 
-/** Whether that finds a kind, if there is memory. */
+/** Whether tni_kind_again() finds a kind, if there is memory for it. */
 bool tni_kind_may_run_again(const struct tn_kind *kind, uint32_t variant);
-/** @return which variant it is of the kind of the program for which the kind was made */
+/**
+ * Some kinds are made for tasks whose memory ran out.
+ * @return which variant of the kind that the program made is this variant of such a kind
+ */
 uint32_t tni_kind_first_variant(const struct tn_kind *kind, uint32_t variant);
 
 /** Whether tasks of the kind run alone, since their memory ran out. */

@@ -2,14 +2,15 @@
 /*
  * lineage: makes data again that was lost with a device.
  *
- * A task that reads such data cannot have it moved, and fails with TN_ERR_DEVICE. Before that,
+ * A task that reads such data cannot have it moved, and would fail with TN_ERR_DEVICE. Instead,
  * the task that wrote all of the data last is added to the graph once more, with its function,
  * context and data, and the reader waits for it as for any input. So the second run is placed,
  * traced, cancelled and fails as others do; if its own inputs were lost, it waits for the tasks
  * that wrote those. The thread of the reader looks for tasks next, and calls others for them.
  *
- * A second run writes what the first one wrote, if the kind of the task says so, and if nothing
- * that the task reads was written since, and nothing else that it writes.
+ * A second run writes the same as the first one only if the kind of the task says so, and if no
+ * other task has written its inputs since. It must also destroy nothing: no other task may have
+ * written what it writes besides.
  */
 #include <stdio.h>
 #include <stdlib.h>

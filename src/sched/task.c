@@ -178,7 +178,9 @@ int tn_resource_id(const char *resource, uint32_t *ret_ids, uint32_t capacity)
     if (at == UINT32_MAX)
         return tni_fail(TN_ERR_NOT_FOUND, "the scheduler has no resource %.40s", resource);
     if (!pools->pools[at].has_slots)
-        return tni_fail(TN_ERR_INVALID, "%s is a sum: its parts have no identity",
+        return tni_fail(TN_ERR_INVALID,
+                        "the resource %s is a sum: a task has an amount of it, and no slots "
+                        "with numbers",
                         pools->pools[at].name);
     const struct tni_running *running = worker->running;
     uint32_t held = running->signature->variants[running->variant].slot_count;

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Dask's callers expect of a scheduler: arguments, callbacks, calls within tasks, values that stand for others."""
 
-import collections
 import concurrent.futures
 import functools
 import io
@@ -20,7 +19,6 @@ from dask.callbacks import Callback
 from dask.diagnostics import CacheProfiler, Profiler, ProgressBar, ResourceProfiler
 from dask.utils_test import add, inc
 from tenon import _dask_processes
-from tenon.multiprocessing.pool import MaybeEncodingError
 
 spec = _dask_processes._dask_graph.spec
 WAIT_S = 60

@@ -178,14 +178,14 @@ def test_default_where_there_are_no_slots(resource):
 @pytest.mark.parametrize(
     "otherwise, error, match",
     [
-        ("CPU", ValueError, "otherwise has 'CPU': it is written as"),
-        ("CPU=1 MEM=x", ValueError, "otherwise has 'CPU=1 MEM=x'"),
-        (3, TypeError, "otherwise is 3: it is a dict"),
-        ([1], TypeError, "otherwise is"),
-        ([{"CPU": 1}] * 4, ValueError, "otherwise has 4 dicts: it may have 3"),
+        ("CPU", ValueError, "`otherwise` has the text 'CPU'"),
+        ("CPU=1 MEM=x", ValueError, "`otherwise` has the text 'CPU=1 MEM=x'"),
+        (3, TypeError, "`otherwise` is 3: it must be amounts"),
+        ([1], TypeError, "`otherwise` is"),
+        ([{"CPU": 1}] * 4, ValueError, "`otherwise` has 4 ways to run a call: it may have 3"),
         ({"CPU": -1}, ValueError, "the amount of the resource CPU is -1"),
-        ({"CPU": 1, "affinity": ["GPU"]}, ValueError, "affinity stands in `otherwise`"),
-        ({"otherwise": {}}, ValueError, "otherwise stands in `otherwise`"),
+        ({"CPU": 1, "affinity": ["GPU"]}, ValueError, "`otherwise` has 'affinity'"),
+        ({"otherwise": {}}, ValueError, "`otherwise` has 'otherwise'"),
         ({1: 1}, TypeError, "the name of a resource is 1"),
     ],
 )
