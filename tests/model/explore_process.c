@@ -128,8 +128,8 @@ static void hash_stack(struct process *p, const uint64_t *from, const uint64_t *
     uint64_t a = (uint64_t)(to - from), b = 0;
     for (; from < to; from += 2) {
         uint64_t next = from + 1 < to ? from[1] : 0;
-        a = mix(a ^ from[0], b + next);
-        b = mix(b ^ next, a + from[0]);
+        a = mix(a ^ from[0], next); /* a and b do not wait for each other */
+        b = mix(b ^ next, from[0]);
     }
     p->hash[0] = a;
     p->hash[1] = b;

@@ -85,8 +85,7 @@ void views_hash(uint64_t hash[2])
     memset((uint8_t *)bytes + size_bytes, 0, 8);
     for (size_t i = 0; 8 * i < size_bytes; i += 2) {
         uint64_t second = 8 * (i + 1) < size_bytes ? bytes[i + 1] : 0;
-        uint64_t first = hash[0];
-        hash[0] = mix(first ^ bytes[i], hash[1] + second);
-        hash[1] = mix(hash[1] ^ second, first + bytes[i]);
+        hash[0] = mix(hash[0] ^ bytes[i], second);
+        hash[1] = mix(hash[1] ^ second, bytes[i]);
     }
 }

@@ -35,6 +35,10 @@ struct static_word {
 static struct static_word statics[STATICS];
 static uint32_t static_count;
 static uint16_t static_slot[STATIC_SLOTS]; /* by address: the index + 1 of a static variable */
+/* Those of which processes may have different values: few, though each step loads them all. */
+static uint16_t varying[STATICS];
+static uint32_t varying_count;
+static bool is_varying[STATICS];
 
 static uint32_t name_count, allowed_count;
 
@@ -55,7 +59,9 @@ void world_open(void)
     changes = map(0, MOST_CHANGES * sizeof *changes);
     note_count = change_count = static_count = allowed_count = name_count = 0;
     world_hash[0] = world_hash[1] = 0;
+    varying_count = 0;
     memset(static_slot, 0, sizeof static_slot);
+    memset(is_varying, 0, sizeof is_varying);
 }
 
 void world_close(void)
@@ -80,11 +86,21 @@ static void toggle(uint64_t at, uint64_t value)
     world_hash[1] ^= mix(value + UINT64_C(0x2545F4914F6CDD1D), at);
 }
 
+static void mark_varying(uint32_t index)
+{
+    if (is_varying[index])
+        return;
+    is_varying[index] = true;
+    varying[varying_count++] = (uint16_t)index;
+}
+
 static void compare_word(uint64_t at)
 {
     uint64_t value = *(uint64_t *)at, *old = shadow_of(at);
     if (value == *old)
         return;
+    if (at >= MIRROR_BASE)
+        mark_varying((uint32_t)((at - MIRROR_BASE) / 8 / COLUMNS));
     if (ex.phase != PHASE_SETUP) {
         if (change_count == MOST_CHANGES) {
             step_fail("the explorer's undo log is full");
@@ -141,8 +157,8 @@ static uint32_t find_static(uint64_t at)
 void world_load_statics(unsigned process)
 {
     unsigned column = process < ex.model->process_count ? process : PROCESSES;
-    for (uint32_t i = 0; i < static_count; i++)
-        *statics[i].at = *(uint64_t *)mirror_at(i, column);
+    for (uint32_t i = 0; i < varying_count; i++)
+        *statics[varying[i]].at = *(uint64_t *)mirror_at(varying[i], column);
 }
 
 /* ---- notes ------------------------------------------------------------------------------- */
@@ -183,6 +199,8 @@ void world_reclaim_base(void)
             uint64_t mirror = mirror_at(i, c);
             *(uint64_t *)mirror = *shadow_of(mirror) = *statics[i].at;
         }
+    varying_count = 0;
+    memset(is_varying, 0, sizeof is_varying);
     change_count = 0;
     world_hash[0] = world_hash[1] = 0;
 }
