@@ -132,8 +132,29 @@ static unsigned count_missing(const struct crash_points *wanted,
 
 /*
  * Some kill points are passed only by a process that reclaims a dead one, so it is watched
- * too.
+ * too: first after the operations of which it was seen to pass them, which takes a tenth of
+ * the time, and then after the others, if a point is missing.
  */
+static bool is_first(const struct crash_op *op)
+{
+    static const char *const first[] = {"empty_small_fresh",   "queue_create",
+                                        "handle_export_bound", "semaphore_acquire_owned",
+                                        "device_copy",         "device_pop_foreign"};
+    for (unsigned i = 0; i < sizeof first / sizeof first[0]; i++)
+        if (strcmp(first[i], op->name) == 0)
+            return true;
+    return false;
+}
+
+static void learn_reapers(const struct crash_points *wanted, struct crash_points *passed,
+                          bool of_first)
+{
+    const struct crash_op *op;
+    for (unsigned n = 0; (op = crash_nth(n)) != NULL; n++)
+        if (is_first(op) == of_first && count_missing(wanted, passed, false) > 0)
+            crash_learn_reaper(op, passed);
+}
+
 TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 300)
 {
     static struct crash_points wanted, passed;
@@ -142,9 +163,8 @@ TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 300)
     assert_true(wanted.count > 50);
     for (unsigned n = 0; (op = crash_nth(n)) != NULL; n++)
         crash_learn(op, &passed);
-    for (unsigned n = 0; (op = crash_nth(n)) != NULL; n++)
-        if (count_missing(&wanted, &passed, false) > 0)
-            crash_learn_reaper(op, &passed);
+    learn_reapers(&wanted, &passed, true);
+    learn_reapers(&wanted, &passed, false);
     tnt_note("%u kill points to be passed in the sources, %u passed", wanted.count,
              passed.count);
     assert_int_equal(count_missing(&wanted, &passed, true), 0);
