@@ -166,6 +166,11 @@ typedef struct tn_block_entry {
     uint64_t object_bytes; /* the size of its object outside of the arena; 0: it has none */
     const char *path;      /* of its file, borrowed for the callback; NULL: it has none */
     bool is_write_once;
+    /*
+     * tenon copied the tensor's bytes on a device, out of memory of another allocator, which
+     * could not be shared where it was, or whose process left the domain.
+     */
+    bool is_copy;
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if the creator is no longer a member */

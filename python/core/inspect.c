@@ -98,19 +98,19 @@ static int note_block(const tn_block_entry *b, void *context)
 {
     int32_t known = b->ndim < 0 ? 0 : b->ndim < 8 ? b->ndim : 8;
     return append(
-        context, Py_BuildValue("{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsNsNsNsN}", "block",
-                               b->block, "bytes", (unsigned long long)b->bytes, "block_bytes",
-                               (unsigned long long)b->block_bytes, "strategy", b->strategy,
-                               "object_bytes", (unsigned long long)b->object_bytes, "path",
-                               b->path, "is_write_once", PyBool_FromLong(b->is_write_once),
-                               "age_ns", (unsigned long long)b->age_ns, "creator_seat",
-                               b->creator_seat, "creator_pid", b->creator_pid, "kind", b->kind,
-                               "dtype", dtype_text(b->dtype), "ndim", b->ndim, "shape",
-                               tnp_tuple(b->shape, known), "attributes", text_of(b->attributes),
-                               "references", b->references, "in_messages", b->in_messages,
-                               "in_tickets", b->in_tickets, "store", text_or_none(b->store),
-                               "key", text_or_none(b->key), "channel", text_or_none(b->channel),
-                               "holders", holders_list(b->holders, b->holder_count)));
+        context,
+        Py_BuildValue(
+            "{sIsKsKsssKszsNsNsKsIsisssNsisNsNsIsIsIsNsNsNsN}", "block", b->block, "bytes",
+            (unsigned long long)b->bytes, "block_bytes", (unsigned long long)b->block_bytes,
+            "strategy", b->strategy, "object_bytes", (unsigned long long)b->object_bytes,
+            "path", b->path, "is_write_once", PyBool_FromLong(b->is_write_once), "is_copy",
+            PyBool_FromLong(b->is_copy), "age_ns", (unsigned long long)b->age_ns,
+            "creator_seat", b->creator_seat, "creator_pid", b->creator_pid, "kind", b->kind,
+            "dtype", dtype_text(b->dtype), "ndim", b->ndim, "shape", tnp_tuple(b->shape, known),
+            "attributes", text_of(b->attributes), "references", b->references, "in_messages",
+            b->in_messages, "in_tickets", b->in_tickets, "store", text_or_none(b->store), "key",
+            text_or_none(b->key), "channel", text_or_none(b->channel), "holders",
+            holders_list(b->holders, b->holder_count)));
 }
 
 static int note_object(const tn_object_entry *o, void *context)

@@ -198,6 +198,13 @@ static void describe_device(const struct tni_backing *b, tn_block_entry *info)
                               info->device);
 }
 
+/* Whether the block was made as a copy of another allocator's memory: foreign.c of tensor. */
+static bool is_copy(const struct tni_desc *desc)
+{
+    uint32_t generation = atomic_load_explicit(&desc->copied, memory_order_relaxed);
+    return generation != 0 && generation == TNI_LOOK(desc->generation);
+}
+
 /* A block of a device, which is cut from a slab. */
 static void describe_on_slab(const struct tni_segment *s, tni_block block, tn_block_entry *info)
 {
@@ -219,6 +226,7 @@ static void describe_backing(const struct tni_segment *s, tni_block block, tn_bl
     info->strategy = tn_strategy_name(atomic_load(&b.strategy));
     info->object_bytes = b.object_bytes;
     info->is_write_once = (b.flags & TN_TENSOR_WRITE_ONCE) != 0;
+    info->is_copy |= tni_backing_is_ipc(&b) && !tni_backing_is_foreign(&b);
     describe_device(&b, info);
     if ((b.flags & TNI_BACKING_SLAB) != 0)
         info->kind = "slab";
@@ -281,6 +289,7 @@ static int report_block(const struct scan *scan, tni_block block, uint64_t word)
     if (kind == TNI_KIND_TENSOR || kind == TNI_KIND_BACKING) {
         describe_tensor(desc, &info);
         info.attributes = describe_attributes(desc, texts.attributes, sizeof texts.attributes);
+        info.is_copy = is_copy(desc);
     }
     if (tni_class_is_backing(tni_block_class(block)))
         describe_backing(scan->s, block, &info, &texts);

@@ -57,7 +57,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A macro, since names contain this number. Tests also build the library with another one. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 9
+#define TNI_LAYOUT_VERSION 10
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
@@ -277,7 +277,11 @@ struct tni_desc {
     _Atomic uint32_t attributes; /* kinds of attributes of tensors that were sent, a bit each */
     _Atomic uint32_t flags;      /* TN_REQUIRES_GRAD and so on of these tensors */
     _Atomic uint32_t sent; /* the generation for which `attributes` and `flags` are valid */
-    uint32_t reserved;     /* a tensor of 3 axes uses the first cache line only */
+    /*
+     * The generation that is a copy of another allocator's memory. (A tensor of 3 axes uses the
+     * first cache line only.)
+     */
+    _Atomic uint32_t copied;
     /*
      * If the block is a span by itself: it has no memory from this byte on. Between `committed`
      * and this byte it may have memory with any content, after a process died or failed while

@@ -99,9 +99,13 @@ static void take_over(struct tni_storage *s, tn_tensor *from)
     tn_tensor_unref(from);
 }
 
-static void count_copy(struct tn_domain *d, const struct tni_storage *s, const char *why)
+/* Count the copy, name it in the log, and mark its block. pre: nobody else has the block */
+static void report_copy(struct tn_domain *d, const struct tni_storage *s, const tn_tensor *copy,
+                        const char *why)
 {
     struct tni_header *h = d->segment.header;
+    struct tni_desc *desc = tni_desc_at(&d->segment, copy->storage->block);
+    atomic_store_explicit(&desc->copied, desc->generation, memory_order_relaxed);
     atomic_fetch_add(&h->foreign_copies, 1);
     atomic_fetch_add(&h->foreign_copied_bytes, s->size_bytes);
     tni_log(TNI_LOG_INFO, "%llu bytes on a device were copied to be shared: %s",
@@ -142,7 +146,7 @@ static int share_copy(struct tn_domain *d, tn_tensor *t,
         free(k);
         return status;
     }
-    count_copy(d, s, memory->why);
+    report_copy(d, s, copy, memory->why);
     *k = (struct tni_keep){.pid = tni_os_pid(),
                            .state = TNI_COPIED,
                            .domain = d,

@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 9); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 10); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {
@@ -137,7 +137,7 @@ TN_TEST(desc_stays_where_it_is)
     PIN(desc, attributes, 104);
     PIN(desc, flags, 108);
     PIN(desc, sent, 112);
-    PIN(desc, reserved, 116);
+    PIN(desc, copied, 116);
     PIN(desc, memory_end, 120);
 }
 

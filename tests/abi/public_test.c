@@ -147,6 +147,7 @@ TN_TEST(tn_block_entry_stays_as_it_is)
     PIN(tn_block_entry, object_bytes, 32);
     PIN(tn_block_entry, path, 40);
     PIN(tn_block_entry, is_write_once, 48);
+    PIN(tn_block_entry, is_copy, 49);
     PIN(tn_block_entry, age_ns, 56);
     PIN(tn_block_entry, creator_seat, 64);
     PIN(tn_block_entry, creator_pid, 68);

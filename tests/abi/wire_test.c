@@ -27,9 +27,9 @@ TN_TEST(a_request_to_tenond_stays_as_it_is)
                          TNI_REQUEST_DEPOSIT, TNI_REQUEST_FETCH};
     for (int i = 0; i < 5; i++)
         assert_int_equal(verbs[i], i + 1);
-    assert_string_equal(TNI_MANAGER_SOCKET, "tenond-9.2.sock");
-    assert_string_equal(TNI_MANAGER_LOCK, "tenond-9.2.lock");
-    assert_string_equal(TNI_VAULT_SOCKET, "vault-9.2.sock");
+    assert_string_equal(TNI_MANAGER_SOCKET, "tenond-10.2.sock");
+    assert_string_equal(TNI_MANAGER_LOCK, "tenond-10.2.lock");
+    assert_string_equal(TNI_VAULT_SOCKET, "vault-10.2.sock");
 }
 
 TN_TEST(a_reply_of_tenond_stays_as_it_is_in_every_version)

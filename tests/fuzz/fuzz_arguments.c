@@ -210,6 +210,7 @@ int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_entry_fn *each, void *co
         info.kind = some_text(kind);
         info.attributes = some_text(attributes);
         info.is_write_once = (fuzz_u8(&world) & 1) != 0;
+        info.is_copy = (fuzz_u8(&world) & 1) != 0;
         info.ndim = (int32_t)((uint32_t)info.ndim % (TN_MAX_NDIM + 1));
         info.holder_count %= 3;
         info.holders = holders;

@@ -93,6 +93,43 @@ static void wait_for(const tn_tensor *tensor)
             (void *)(uintptr_t)tni_value_at(&domain->segment, tni_token_timeline(token)));
 }
 
+/* ---- what is seen ----------------------------------------------------------------------- */
+
+static tn_inspector *inspect(void)
+{
+    tn_inspector *inspector;
+    char id[33];
+    for (size_t i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", domain->segment.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    return inspector;
+}
+
+/* What tn_inspect_blocks() says of tensors. */
+struct tensors {
+    int count, copies;
+};
+
+static int count_tensor(const tn_block_entry *block, void *context)
+{
+    struct tensors *tensors = context;
+    bool is_tensor = strcmp(block->kind, "tensor") == 0;
+    tensors->count += is_tensor;
+    tensors->copies += block->is_copy;
+    assert_true(is_tensor || !block->is_copy);
+    return 0;
+}
+
+static void expect_tensors(int count, int copies)
+{
+    struct tensors tensors = {0};
+    tn_inspector *inspector = inspect();
+    TN_CHECK_OK(tn_inspect_blocks(inspector, count_tensor, &tensors));
+    tn_inspector_close(inspector);
+    assert_int_equal(tensors.count, count);
+    assert_int_equal(tensors.copies, copies);
+}
+
 /* ---- one process ----------------------------------------------------------------------- */
 
 TN_TEST(memory_of_a_library_is_a_private_tensor_on_its_device)
@@ -121,6 +158,7 @@ TN_TEST(sharing_leaves_the_memory_where_it_is)
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
     assert_ptr_equal(tn_tensor_data(tensor), data);
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_IPC);
+    expect_tensors(1, 0);
     gpu_expect(domain, tensor, 8);
     gpu_push(queue, tensor);
     tn_tensor *again = gpu_pop(queue);
@@ -268,18 +306,53 @@ TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
     assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 0);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_VMM);
-    tn_inspector *inspector;
     tn_domain_stat stat = {.struct_size = sizeof stat};
-    char id[33];
-    for (size_t i = 0; i < 16; i++)
-        snprintf(id + 2 * i, 3, "%02x", domain->segment.id[i]);
-    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    tn_inspector *inspector = inspect();
     TN_CHECK_OK(tn_inspect_stat(inspector, &stat));
     tn_inspector_close(inspector);
     assert_int_equal(stat.foreign_copies, 1);
     assert_int_equal(stat.foreign_copied_bytes, BYTES - OFFSET);
     await_freed(1);
     gpu_expect(domain, tensor, 9);
+    tn_tensor_unref(tensor);
+    end();
+}
+
+/* Share memory for one process, and let the copy end. @return its block */
+static uint32_t share_and_end(size_t bytes, int given_back)
+{
+    tn_tensor *copy = wrap(gpu_memory_make(bytes, true), 0, bytes, 9);
+    TN_CHECK_OK(tn_tensor_share(domain, copy, NULL));
+    uint32_t block = copy->storage->block.id;
+    gpu_push(queue, copy);
+    tn_tensor_unref(copy);
+    expect_tensors(1, 1);
+    tn_tensor_unref(gpu_pop(queue));
+    await_freed(given_back);
+    return block;
+}
+
+static tn_tensor *make(size_t bytes)
+{
+    const int64_t shape[] = {(int64_t)bytes};
+    const tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_0};
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, shape, &options, &tensor));
+    return tensor;
+}
+
+TN_TEST(a_block_with_a_copy_says_so_until_it_is_used_again)
+{
+    enum { LARGE = 80 << 20 }; /* it is in no slab */
+    begin();
+    uint32_t block = share_and_end(BYTES, 1);
+    tn_tensor *tensor = make(BYTES);
+    assert_int_equal(tensor->storage->block.id, block);
+    expect_tensors(1, 0);
+    tn_tensor_unref(tensor);
+    share_and_end(LARGE, 2);
+    tensor = make(LARGE);
+    expect_tensors(1, 0);
     tn_tensor_unref(tensor);
     end();
 }
@@ -398,6 +471,7 @@ TN_TEST(a_maker_that_leaves_moves_what_nobody_has_opened)
 {
     begin();
     tnt_wait_ok(tnt_fork(make_and_leave, NULL));
+    expect_tensors(1, 1);
     tn_tensor *tensor = gpu_pop(queue);
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_IPC);
     assert_int_equal(tn_tensor_count(tensor), BYTES - OFFSET);

@@ -574,7 +574,7 @@ class Repair(Case):
         self.assertEqual([a for a in self.gc() if "reclaimed" in a["what"]], [])
 
     def test_gc_removes_only_the_files_of_a_dead_tenond(self):
-        files = ["tenond-9.2.lock", "tenond-9.2.sock"]
+        files = ["tenond-10.2.lock", "tenond-10.2.sock"]
         for name in files:
             with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
                 pass

@@ -115,6 +115,16 @@ class Shown(Case):
                          [("tensor", 4 * KIB), ("tensor", MIB), ("tensor", 3 * MIB)])
 
 
+    def test_blocks_says_which_tensor_is_a_copy_of_other_memory(self):
+        blocks = [b for b in self.json("blocks", self.name) if b["is_copy"]]
+        self.assertEqual([(b["kind"], b["bytes"]) for b in blocks], [("tensor", 3 * MIB)])
+        for arguments in ((), ("--long",)):
+            lines = self.tenon("blocks", self.name, *arguments).splitlines()
+            copies = [line for line in lines if "cuda_vmm, copy " in line]
+            self.assertEqual(len(copies), 1, lines)
+            self.assertRegex(copies[0], r"^[0-9a-f]{8} +3\.0 MiB +tensor ")
+
+
 class Doctor(Case):
     def test_doctor_finds_nothing_and_then_a_span_without_its_slab(self):
         self.assertEqual(self.tenon("doctor", self.name), f"{self.name}: 0 discrepancies\n")

@@ -40,7 +40,8 @@ static void add_details(struct table *table, const tn_block_entry *info)
 {
     char text[TABLE_TEXT_BYTES];
 
-    table_cell(table, "%s%s", info->strategy, info->is_write_once ? ", write once" : "");
+    table_cell(table, "%s%s%s", info->strategy, info->is_write_once ? ", write once" : "",
+               info->is_copy ? ", copy" : "");
     table_cell(table, "%s",
                info->object_bytes != 0 ? table_bytes(text, info->object_bytes) : "-");
     table_cell(table, "%s", info->attributes[0] != '\0' ? info->attributes : "-");
@@ -67,7 +68,7 @@ static void add_line(struct table *table, const tn_block_entry *info, bool is_lo
     if (is_long)
         add_details(table, info);
     else
-        table_cell(table, "%s", info->strategy);
+        table_cell(table, "%s%s", info->strategy, info->is_copy ? ", copy" : "");
     add_holders(table, info);
 }
 
@@ -135,6 +136,7 @@ static json_t *json_block(const tn_block_entry *info)
     cmd_json_set(object, "device",
                  info->device[0] != '\0' ? json_string(info->device) : json_null());
     cmd_json_set(object, "is_write_once", json_boolean(info->is_write_once));
+    cmd_json_set(object, "is_copy", json_boolean(info->is_copy));
     cmd_json_set(object, "kind", json_string(info->kind));
     if (strcmp(info->kind, "tensor") == 0)
         set_tensor(object, info);

@@ -1890,6 +1890,7 @@ pub struct tn_block_entry {
     pub object_bytes: u64,
     pub path: *const ::std::os::raw::c_char,
     pub is_write_once: bool,
+    pub is_copy: bool,
     pub age_ns: u64,
     pub creator_seat: u32,
     pub creator_pid: i32,
