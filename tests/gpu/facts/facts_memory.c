@@ -221,6 +221,104 @@ static void ask_wrong_size(int unused)
         say("access: %s", driver_text(CODE(cuMemSetAccess, at, BYTES / 2, &access, 1)));
 }
 
+/* Memory as an allocator has it that maps more where the last memory ends. */
+enum { PIECES = 2, RANGE = 3 * GRANULE, ANSWER = 0x33 };
+static const size_t piece_bytes[PIECES] = {GRANULE, 2 * GRANULE};
+
+/* Reserve addresses for all pieces, and map them side by side. Releases the handles. */
+static CUdeviceptr map_pieces(const CUmemGenericAllocationHandle handles[PIECES])
+{
+    CUdeviceptr at = 0;
+    size_t off = 0;
+    CUmemAccessDesc access = {.location = memory_properties().location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CALL(cuMemAddressReserve, &at, RANGE + GRANULE, 0, 0, 0);
+    for (int i = 0; i < PIECES; off += piece_bytes[i++]) {
+        CALL(cuMemMap, at + off, piece_bytes[i], 0, handles[i], 0);
+        CALL(cuMemRelease, handles[i]);
+    }
+    CALL(cuMemSetAccess, at, RANGE, &access, 1);
+    return at;
+}
+
+static void unmap_pieces(CUdeviceptr at)
+{
+    CALL(cuMemUnmap, at, RANGE);
+    CALL(cuMemAddressFree, at, RANGE + GRANULE);
+}
+
+static void import_pieces(int socket, int unused)
+{
+    CUmemGenericAllocationHandle handles[PIECES];
+    struct message message = {0};
+    int fds[PIECES];
+    (void)unused;
+    for (int i = 0; i < PIECES; i++)
+        (void)peer_receive(socket, &fds[i]);
+    driver_enter();
+    for (int i = 0; i < PIECES; i++) {
+        CALL(cuMemImportFromShareableHandle, &handles[i], (void *)(uintptr_t)fds[i],
+             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        close(fds[i]);
+    }
+    CUdeviceptr at = map_pieces(handles);
+    long wrong = memory_differs(at, RANGE, PATTERN, &message.code);
+    say("another process maps the pieces side by side: %s, %ld bytes are wrong",
+        driver_text(message.code), wrong);
+    message.value = wrong == 0;
+    memory_fill(at, RANGE, ANSWER);
+    unmap_pieces(at);
+    peer_send(socket, &message, -1);
+}
+
+/* Ask for the piece that an address is in, and export it. @return whether that was all right */
+static bool export_piece(int socket, CUdeviceptr at, size_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp found = {0};
+    CUdeviceptr base = 0;
+    size_t whole = 0;
+    int fd = -1;
+    CALL(cuMemGetAddressRange, &base, &whole, at + bytes / 2);
+    CALL(cuMemRetainAllocationHandle, &handle, (void *)(uintptr_t)(at + bytes / 2));
+    CALL(cuMemGetAllocationPropertiesFromHandle, &found, handle);
+    CUresult code = CODE(cuMemExportToShareableHandle, &fd, handle,
+                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    CALL(cuMemRelease, handle);
+    say("a piece of %zu bytes: the range has %zu bytes and begins %lld bytes before it; types "
+        "of handles 0x%x; a retained handle is exported: %s",
+        bytes, whole, (long long)(at - base), found.requestedHandleTypes, driver_text(code));
+    if (code != 0)
+        unanswered("a piece was not exported");
+    peer_send(socket, &(struct message){0}, fd);
+    return base == at && whole == bytes &&
+           (found.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+}
+
+static void ask_pieces(int unused)
+{
+    CUmemGenericAllocationHandle handles[PIECES];
+    CUmemAllocationProp wanted = memory_properties();
+    size_t off = 0;
+    bool is_found = true;
+    CUresult code;
+    (void)unused;
+    struct peer peer = peer_start(import_pieces, 0);
+    driver_enter();
+    for (int i = 0; i < PIECES; i++)
+        CALL(cuMemCreate, &handles[i], piece_bytes[i], &wanted, 0);
+    CUdeviceptr at = map_pieces(handles);
+    memory_fill(at, RANGE, PATTERN);
+    for (int i = 0; i < PIECES; off += piece_bytes[i++])
+        is_found = export_piece(peer.socket, at + off, piece_bytes[i]) && is_found;
+    struct message message = peer_receive(peer.socket, NULL);
+    (void)peer_join(&peer);
+    long wrong = memory_differs(at, RANGE, ANSWER, &code);
+    say("what it wrote is here: %s, %ld bytes are wrong", driver_text(code), wrong);
+    unmap_pieces(at);
+    agree(is_found && message.value == 1 && wrong == 0);
+}
+
 #define REFUSED "the write fails, and only in its process"
 const struct question memory_questions[] = {
     {"F8.1", "Memory mapped to be read: what does a kernel's write do?", REFUSED, ask_read_only,
@@ -239,4 +337,6 @@ const struct question memory_questions[] = {
      ask_foreign, 0},
     {"F9.7", "Can memory be mapped with a size that it does not have?", "not with a larger one",
      ask_wrong_size, 0},
+    {"F9.8", "Are pieces that lie side by side found, exported and mapped elsewhere?",
+     "yes, each from an address in it", ask_pieces, 0},
     {0}};
