@@ -333,16 +333,18 @@ static int open_for_child(struct tn_domain *d, uint32_t child)
     return 0;
 }
 
+/* Each page that a child writes is copied: it writes no more than needed. */
 TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
 {
     tni_mutex_reset(&tni_object_part(d)->opening_lock);
     tni_mutex_reset(&tni_object_part(d)->handles_lock);
-    if (d->is_empty_in_children)
-        return;
-    for (struct tn_object *h = tni_object_part(d)->handles; h != NULL; h = h->next)
-        if (atomic_load(h->roles) !=
-            0) /* each page that the child writes is copied: write no more than needed */
+    for (struct tn_object *h = tni_object_part(d)->handles; h != NULL; h = h->next) {
+        const struct tni_kind *kind = tni_kind_of(d, h->kind);
+        if (kind != NULL && kind->forget != NULL)
+            kind->forget(h);
+        if (!d->is_empty_in_children && atomic_load(h->roles) != 0)
             atomic_store(h->roles, 0);
+    }
 }
 
 void tni_object_set_kinds(struct tn_domain *d, const struct tni_kind *const *kinds)

@@ -102,6 +102,8 @@ struct tni_kind {
     int (*bind)(struct tn_object *handle);
     /** Give back what the handle has in the object, before it is closed. */
     void (*unbind)(struct tn_object *handle);
+    /** In a forked child: forget what only the parent's handle stands for. */
+    void (*forget)(struct tn_object *handle);
     /** Reclaim what a dead seat has in the object. The seat's bits are still set. Idempotent.
      */
     void (*reclaim_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);

@@ -59,6 +59,8 @@ const struct tni_kind tni_store_kind = {
     .name = "store",
     .handle_bytes = sizeof(struct tni_store_handle),
     .bind = tni_store_bind,
+    .unbind = tni_store_add_counts,
+    .forget = tni_store_forget_counts,
     .end = end,
 };
 

@@ -99,16 +99,10 @@ int tn_store_set_kept(tn_store *store, bool kept)
 
 /* ---- get --------------------------------------------------------------------------------- */
 
-static void add_up(_Atomic uint32_t *here, _Atomic uint64_t *all)
-{
-    atomic_fetch_add(all, atomic_exchange(here, 0));
-}
-
 /* Added to the shared counts a few at a time: each addition takes a line of a cache. */
 void tni_store_count(struct tni_store_handle *store, bool is_hit)
 {
     enum { AT_ONCE = 16 };
-    struct tni_store *head = store->table.head;
     _Atomic uint32_t *here = is_hit ? &store->hits : &store->misses;
     uint32_t count = atomic_load_explicit(here, memory_order_relaxed) + 1;
     if (TNI_IS_SOLO())
@@ -116,7 +110,7 @@ void tni_store_count(struct tni_store_handle *store, bool is_hit)
     else
         count = atomic_fetch_add_explicit(here, 1, memory_order_relaxed) + 1;
     if (count >= AT_ONCE)
-        add_up(here, is_hit ? &head->hits : &head->misses);
+        tni_store_add_counts(&store->handle);
 }
 
 int tni_store_get(struct tni_store_handle *store, const struct tni_key *key,
@@ -227,10 +221,9 @@ int tn_store_get_info(const tn_store *handle, tn_store_info *ret_info)
     int status = tni_object_check(handle, TNI_OBJECT_STORE);
     if (status != 0)
         return status;
-    struct tni_store_handle *store = tni_store_of(handle);
-    struct tni_store *head = store->table.head;
-    add_up(&store->hits, &head->hits);
-    add_up(&store->misses, &head->misses);
+    const struct tni_store_handle *store = tni_store_of(handle);
+    const struct tni_store *head = store->table.head;
+    tni_store_add_counts((struct tn_object *)(uintptr_t)handle);
     tn_store_info info = {.capacity = store->table.capacity,
                           .flags = store->evicts ? TN_STORE_EVICT : 0,
                           .budget_bytes = store->budget_bytes,

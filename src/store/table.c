@@ -2,7 +2,7 @@
 /*
  * table: where the entries of a store lie, and what a block says that an entry names.
  *
- * Callers: the files of this room. Death: nothing here writes.
+ * Callers: the files of this room. Death: what a handle has counted and not added is lost.
  */
 #include "store/table.h"
 
@@ -104,4 +104,31 @@ int tni_store_bind(struct tn_object *handle)
     store->budget_bytes = atomic_load(&object->value);
     store->evicts = (TNI_LOOK(object->flags) & TN_STORE_EVICT) != 0;
     return 0;
+}
+
+/* ---- hits and misses --------------------------------------------------------------------- */
+
+static void add_up(_Atomic uint32_t *here, _Atomic uint64_t *all)
+{
+    uint32_t count = atomic_exchange(here, 0);
+    if (count != 0)
+        atomic_fetch_add(all, count);
+}
+
+void tni_store_add_counts(struct tn_object *handle)
+{
+    struct tni_store_handle *store = tni_store_of(handle);
+    if (store->table.head == NULL)
+        return; /* it was refused: tni_store_bind() */
+    add_up(&store->hits, &store->table.head->hits);
+    add_up(&store->misses, &store->table.head->misses);
+}
+
+void tni_store_forget_counts(struct tn_object *handle)
+{
+    struct tni_store_handle *store = tni_store_of(handle);
+    if (atomic_load(&store->hits) != 0)
+        atomic_store(&store->hits, 0);
+    if (atomic_load(&store->misses) != 0)
+        atomic_store(&store->misses, 0);
 }

@@ -165,5 +165,9 @@ void tni_entry_empty(struct tn_domain *domain, struct tni_store_entry *entry);
 
 extern const struct tni_kind tni_store_kind;
 int tni_store_bind(struct tn_object *handle);
+/** Add the hits and misses that this handle has not added yet to those of the store. */
+void tni_store_add_counts(struct tn_object *handle);
+/** In a forked child: the parent adds them. */
+void tni_store_forget_counts(struct tn_object *handle);
 
 #endif

@@ -372,3 +372,33 @@ TN_TEST(figures_count_what_was_done)
     assert_int_equal(i.version, 4);
     finish();
 }
+
+static int get_three_times(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 3; i++)
+        expect_number("a", 1);
+    expect_none("b");
+    tn_object_close(store);
+    return 0;
+}
+
+TN_TEST(a_closed_store_handle_has_counted_its_hits_and_misses)
+{
+    tn_store *other;
+    begin(NULL);
+    put("a", 1);
+    for (int i = 0; i < 5; i++)
+        expect_number("a", 1); /* not yet added up: a child must not add them as well */
+    tnt_wait_ok(tnt_fork(get_three_times, NULL));
+    TN_CHECK_OK(tn_store_open(d, "store", NULL, TN_OPEN_EXISTING, &other));
+    tn_store_info i = info();
+    assert_int_equal(i.hits, 8);
+    assert_int_equal(i.misses, 1);
+    tn_message m;
+    TN_CHECK_OK(tn_store_get(other, "a", &m, NULL));
+    tn_message_fini(&m);
+    tn_object_close(other);
+    assert_int_equal(info().hits, 9);
+    finish();
+}
