@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of models that Python reads: load_file(). `tenon load` reads those of safetensors."""
 
+import errno
 import inspect
 import os
 import pathlib
 import pickle
 import zipfile
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from . import _core, _models
 
@@ -14,7 +15,10 @@ from . import _core, _models
 def _read_npz(path: str) -> Mapping[str, Any]:
     import numpy
 
-    with numpy.load(path, allow_pickle=False) as arrays:
+    found = numpy.load(path, allow_pickle=False)
+    if isinstance(found, numpy.ndarray):
+        _models.fail(_core.Invalid, f"{path} has one array without a name: it is a .npy")
+    with found as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
@@ -31,7 +35,9 @@ def _read_pt(path: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         _models.fail(_core.Invalid, f"{path} has a {type(found).__name__}, not tensors by name")
     for name, value in found.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+        if not isinstance(name, str):
+            _models.fail(_core.Invalid, f"{path} has the name {name!r}, which is no str")
+        if not isinstance(value, torch.Tensor):
             what = f"{path} has a {type(value).__name__} under {name!r}"
             _models.fail(_core.Invalid, f"{what}, not a tensor: load it with torch.load() and publish() the tensors")
     return found
@@ -47,6 +53,34 @@ def _reader_of(path: str) -> Any:
     if kind not in _READERS:
         _models.fail(_core.Invalid, f"load_file() reads {', '.join(_READERS)}, and not {path}")
     return _READERS[kind]
+
+
+def _read(path: str) -> Mapping[str, Any]:
+    """The tensors of a file by name. NumPy, zipfile and PyTorch raise many kinds of errors for a damaged one."""
+    open(path, "rb").close()  # what cannot be opened raises OSError
+    try:
+        return _reader_of(path)(path)
+    except (_core.Error, ImportError, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # EINVAL: an offset that the file gives
+            raise
+        _damaged(path, error)
+    except Exception as error:
+        _damaged(path, error)
+
+
+def _damaged(path: str, error: Exception) -> NoReturn:
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    _models.fail(_core.Invalid, f"{path} is damaged, or has more than arrays: {said}", error)
+
+
+def _parts(place: _core.Domain, path: str, entries: List[Dict[str, Any]]) -> Tuple[bytes, Sequence[_core.Tensor]]:
+    tensors = _read(path)
+    try:
+        return _models.parts_of(place, tensors, None, entries, None)
+    except TypeError as error:
+        _models.fail(_core.Invalid, f"{path}: {error}", error)
 
 
 def _names(files: List[Dict[str, Any]]) -> str:
@@ -84,24 +118,32 @@ def load_file(
     tenon.Exists
         The model of this name comes from another file, or from an older state of this one.
     tenon.Invalid
-        The file has more than tensors, or is of another kind. The text has what PyTorch says.
+        The file has more than tensors, is damaged, or is of another kind. The text has what NumPy or PyTorch says.
     tenon.TimedOut
         Another process still reads the file.
     OSError
         The file cannot be read.
     """
+    contents, _ = read_file(name, path, domain, timeout, lifetime)
+    return _models.as_arrays(contents)
+
+
+def read_file(
+    name: str, path: Any, domain: str, timeout: Optional[float], lifetime: Optional[float]
+) -> Tuple[_models.Contents, bool]:
+    """The model of load_file(), and whether this call has read it."""
     whole = os.path.realpath(os.fspath(path))
-    reader = _reader_of(whole)
+    _reader_of(whole)
     entries = _models.describe([whole])
     store = _models.open_store(domain, is_made=True)
+    made: List[Any] = []
+
+    def make() -> Tuple[bytes, Sequence[_core.Tensor]]:
+        made.append(_parts(store.domain, whole, entries))
+        return made[0]
+
     try:
-        parts = store.parts_or_make(
-            name,
-            lambda: _models.parts_of(store.domain, reader(whole), None, entries, None),
-            timeout=timeout,
-            lifetime=lifetime,
-        )
-        contents = _models.read(name, parts)
+        contents = _models.read(name, store.parts_or_make(name, make, timeout=timeout, lifetime=lifetime))
         if contents.files != entries:
             same = [file.get("path") for file in contents.files] == [whole]
             what = f"{whole} as it was before" if same else _names(contents.files)
@@ -109,6 +151,6 @@ def load_file(
                 _core.Exists, f"the domain {domain!r} has a model {name!r} of {what}: unload() removes it"
             )
         _models.keep(store, name)
-        return _models.as_arrays(contents)
+        return contents, bool(made)
     finally:
         store.close()

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+from random import Random
 
 import numpy as np
 import pytest
@@ -482,6 +483,50 @@ def test_a_file_that_has_more_than_tensors_is_refused(place, tmp_path, monkeypat
     assert not os.path.exists("evil")
     with pytest.raises(tenon.NotFound):
         tenon.load("net", domain=place)
+
+
+def damage(data, random):
+    """Some bytes of a file cut off, written over, or put in between."""
+    at, count = random.randrange(len(data)), random.randrange(1, 40)
+    end = {"cut": data[at + count :] if random.random() < 0.5 else b"", "over": data[at + count :], "between": data[at:]}
+    how = random.choice(list(end))
+    return data[:at] + (b"" if how == "cut" else random.randbytes(count)) + end[how]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["a.npz", "packed.npz", "a.pt", "old.pt"])
+def test_a_damaged_file_is_invalid_and_named(place, tmp_path, name):
+    path, random = tmp_path / name, Random(16)
+    if name.endswith(".npz"):
+        (np.savez if name == "a.npz" else np.savez_compressed)(path, x=np.arange(100.0), y=np.zeros((2, 2)))
+    else:
+        weights = {"x": torch.arange(100.0), "y": torch.zeros(2, 2)}
+        torch.save(weights, path, _use_new_zipfile_serialization=name == "a.pt")
+    data, refused = path.read_bytes(), 0
+    for _ in range(60):
+        path.write_bytes(damage(data, random))
+        try:
+            tenon.load_file("net", path, domain=place)
+        except tenon.Invalid as error:
+            assert name in str(error)
+            refused += 1
+        else:
+            tenon.unload("net", domain=place)
+    assert refused > 30
+
+
+@pytest.mark.parametrize(
+    "write, words",
+    [
+        (lambda path: np.save(path.open("wb"), np.ones(3)), "one array without a name"),
+        (lambda path: np.savez(path, x=np.array(["text"])), "'x' cannot be published"),
+        (lambda path: path.touch(), "damaged.*EOFError"),
+    ],
+)
+def test_a_npz_without_arrays_of_numbers_is_invalid(place, tmp_path, write, words):
+    write(tmp_path / "a.npz")
+    with pytest.raises(tenon.Invalid, match=rf"a\.npz.*{words}"):
+        tenon.load_file("net", tmp_path / "a.npz", domain=place)
 
 
 def test_another_file_under_one_name_is_refused(place, tmp_path):
