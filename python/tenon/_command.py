@@ -7,5 +7,6 @@ import sys
 
 
 def main() -> None:
+    os.environ.setdefault("TENON_PYTHON", sys.executable)  # `tenon load` runs it for files of NumPy and PyTorch
     program = pathlib.Path(__file__).with_name("bin") / "tenon"
     os.execv(program, ["tenon", *sys.argv[1:]])

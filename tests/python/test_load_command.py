@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tenon load` has loaded, from Python: the same tensors as the library safetensors reads."""
+"""What `tenon load` has loaded, from Python: the same tensors as the libraries that write the files."""
 
+import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -82,3 +84,73 @@ def test_a_module_computes_with_loaded_weights(load):
     assert other[0].weight.data_ptr() == state["0.weight"].data_ptr()
     x = torch.randn(3, 8)
     assert torch.equal(other(x), module(x))
+
+
+# ---- files that Python reads
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Run the command in a domain of this test's own."""
+    domain = f"models-{os.urandom(4).hex()}"
+
+    def run(verb, *arguments, **variables):
+        environment = {**os.environ, "TENON_PYTHON": sys.executable, **variables}
+        return subprocess.run(
+            [TENON, verb, "--domain", domain, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+
+    run.domain = domain
+    return run
+
+
+def test_files_of_numpy_and_pytorch_are_loaded_by_the_command(command, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(6.0).reshape(2, 3), empty=np.zeros(0))
+    torch.save({"w": torch.ones(20, dtype=torch.bfloat16), "b": torch.arange(3)}, tmp_path / "b.PT")
+    (tmp_path / "numpy.py").write_text("raise SystemExit('a module of the working folder was imported')")
+    assert command("load", "a", "a.npz").stdout == "a is loaded: 2 tensors, 64 B\n"
+    assert command("load", "a", "a.npz").stdout == "a was loaded before: 2 tensors, 64 B\n"
+    report = {"name": "b", "domain": command.domain, "is_new": True, "tensors": 2, "bytes": 128}
+    assert json.loads(command("load", "--json", "b", "b.PT").stdout) == report
+    np.testing.assert_array_equal(tenon.load("a", domain=command.domain)["x"], [[0, 1, 2], [3, 4, 5]])
+    assert torch.equal(tenon.torch.load_state_dict("b", domain=command.domain)["b"], torch.arange(3))
+    assert [command("unload", name).returncode for name in "ab"] == [0, 0]
+
+
+def test_a_lifetime_and_quiet_reach_the_reader_in_python(command, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones(3))
+    done = command("load", "--quiet", "--for", "2h", "a", "a.npz")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    store = tenon.Store("models", domain=command.domain)
+    assert 7000 < store.entries()[0].seconds_left <= 7200
+    store.close()
+    command("unload", "a")
+
+
+def test_what_python_does_not_load_is_an_error_of_the_command(command, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones(3))
+    np.savez(tmp_path / "b.npz", x=np.ones(4))
+    (tmp_path / "damaged.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-9])
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pt")
+    command("load", "a", "a.npz")
+    for arguments, code, words in [
+        (["a", "b.npz"], 1, "`tenon unload a' removes that"),
+        (["c", "damaged.npz"], 1, "damaged.npz is damaged"),
+        (["c", "module.pt"], 1, "has more than tensors"),
+        (["c", "none.pt"], 1, "none.pt: No such file or directory"),
+        (["c", "a.npz", "b.npz"], 2, "a model by itself"),
+    ]:
+        done = command("load", *arguments)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert words in done.stderr and "Traceback" not in done.stderr
+    assert list(tenon.load("a", domain=command.domain)) == ["x"]
+    command("unload", "a")
+
+
+def test_a_python_without_tenon_or_none_is_named(command, tmp_path):
+    bare = tmp_path / "bare"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    bare.chmod(0o755)
+    for python, words in [(str(bare), "lacks (No module named 'tenon')"), ("/none", "/none reads such a file")]:
+        done = command("load", "a", "a.npz", TENON_PYTHON=python)
+        assert done.returncode == 1 and words in done.stderr

@@ -323,6 +323,32 @@ static int load(const struct arguments *arguments, const struct load_files *file
     return code;
 }
 
+/* A model that Python reads is one file. */
+static int load_by_python(const struct arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->file_count && arguments->file_count > 1; i++)
+        if (load_python_reads(arguments->files[i])) {
+            fprintf(stderr, "tenon load: %s: a file of NumPy or PyTorch is a model by itself\n",
+                    arguments->files[i]);
+            return CMD_USAGE;
+        }
+    return load_python_run(&(struct load_python){.domain = arguments->domain,
+                                                 .name = arguments->name,
+                                                 .path = arguments->files[0],
+                                                 .lifetime_ns = arguments->lifetime_ns,
+                                                 .form = arguments->common.as_json ? "json"
+                                                         : arguments->is_quiet     ? "quiet"
+                                                                                   : "text"});
+}
+
+static bool is_for_python(const struct arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->file_count; i++)
+        if (load_python_reads(arguments->files[i]))
+            return true;
+    return false;
+}
+
 int cmd_load(int argc, char **argv)
 {
     const struct argp argp = {.options = load_options, .parser = parse_load};
@@ -331,10 +357,13 @@ int cmd_load(int argc, char **argv)
 
     if (cmd_parse(argc, argv,
                   "Read the weights of a model into shared memory, once for all processes: "
-                  "files of the format safetensors, or the index of several. tenond keeps them "
-                  "until `tenon unload NAME'. No process can change them.",
+                  "files of the format safetensors, or the index of several; or one file of "
+                  "NumPy (.npz) or PyTorch (.pt, .pth), which the Python package reads. tenond "
+                  "keeps them until `tenon unload NAME'. No process can change them.",
                   &argp, &arguments.common) != CMD_FINE)
         return CMD_USAGE;
+    if (is_for_python(&arguments))
+        return load_by_python(&arguments);
     int code = load_files_open(arguments.files, arguments.file_count, &files);
     if (code != CMD_FINE)
         return code;

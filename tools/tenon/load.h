@@ -34,4 +34,15 @@ char *load_files_describe(const struct load_files *files);
 /** Whether a value was made of the same files, which have not changed since. */
 bool load_files_made(const struct load_files *files, const tn_message *value);
 
+/* What the Python package is to load. */
+struct load_python {
+    const char *domain, *name, *path;
+    uint64_t lifetime_ns; /* 0: until it is unloaded */
+    const char *form;     /* of the report: "text", "quiet" or "json" */
+};
+/** Whether the name of a file ends as those of NumPy and PyTorch do, which Python reads. */
+bool load_python_reads(const char *path);
+/** Run Python in place of this program. @return an exit code: that failed */
+int load_python_run(const struct load_python *load);
+
 #endif
