@@ -202,6 +202,10 @@ int tni_message_check(const struct tn_domain *d, const tn_message *m)
     if (m->size_bytes != 0 && m->bytes == NULL)
         return tni_fail(TN_ERR_INVALID, "bytes of the message is NULL, but size_bytes is %zu",
                         m->size_bytes);
+    if (m->size_bytes > PTRDIFF_MAX)
+        return tni_fail(TN_ERR_INVALID,
+                        "size_bytes of the message is %zu, more than any memory has",
+                        m->size_bytes);
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         if (m->tensors[i] == NULL)
             return tni_fail(TN_ERR_INVALID, "tensor %u of the message is NULL", i);

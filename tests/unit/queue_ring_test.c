@@ -79,6 +79,7 @@ TN_TEST(a_message_that_cannot_be_pushed_is_refused_by_what_is_wrong)
            "it can have at most");
     refuse(&(tn_message){.tensor_count = 1}, "tensors of the message is NULL");
     refuse(&(tn_message){.size_bytes = 1}, "bytes of the message is NULL");
+    refuse(&(tn_message){.bytes = "x", .size_bytes = SIZE_MAX}, "more than any memory has");
     refuse(&(tn_message){.tensors = &none, .tensor_count = 1},
            "tensor 0 of the message is NULL");
     finish();
