@@ -135,7 +135,8 @@ void tni_holders_describe(const struct tni_segment *s, const struct tni_device_n
     struct tni_holding most[NAMED] = {0};
     uint32_t count = tni_holders_sum(s, device, most, NAMED);
     if (count == 0) {
-        snprintf(text, size_bytes, "no process holds any, only messages and tickets may");
+        snprintf(text, size_bytes,
+                 "no process holds any, only messages and tickets may, or values of stores");
         return;
     }
     size_t used = (size_t)snprintf(text, size_bytes, "process %d holds %llu bytes",
