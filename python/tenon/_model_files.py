@@ -140,6 +140,8 @@ def read_file(
 
     def make() -> Tuple[bytes, Sequence[_core.Tensor]]:
         made.append(_parts(store.domain, whole, entries))
+        if _models.describe([whole]) != entries:
+            _models.fail(_core.Invalid, f"{whole} was changed while it was read")
         return made[0]
 
     try:

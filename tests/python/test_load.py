@@ -543,6 +543,23 @@ def test_another_file_under_one_name_is_refused(place, tmp_path):
         tenon.load_file("bare", tmp_path / "a.npz", domain=place)
 
 
+def test_a_file_that_changes_while_it_is_read_is_not_loaded(place, tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.ones(3))
+    read = _model_files._READERS[".npz"]
+
+    def read_and_write(path):
+        found = read(path)
+        np.savez(path, x=np.zeros(4))
+        return found
+
+    monkeypatch.setitem(_model_files._READERS, ".npz", read_and_write)
+    with pytest.raises(tenon.Invalid, match="a.npz was changed while it was read"):
+        tenon.load_file("net", path, domain=place)
+    monkeypatch.undo()
+    assert len(tenon.load_file("net", path, domain=place)["x"]) == 4
+
+
 def load_and_count(place, path, start, reads, results):
     read = _model_files._READERS[".npz"]
 

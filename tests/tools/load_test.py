@@ -41,6 +41,15 @@ class Case(unittest.TestCase):
         write_model(path, tensors)
         return path
 
+    def write_zeros(self, size):
+        """A file whose data takes no room on the disk."""
+        path = os.path.join(self.folder, "big.safetensors")
+        text = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + size)
+        return path
+
     def start(self, *arguments):
         return subprocess.Popen([TENON, *arguments], env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -161,18 +170,28 @@ class Case(unittest.TestCase):
             self.tenon(*arguments, expect=2)
 
     def test_a_killed_loader_leaves_nothing_under_the_name(self):
-        big = os.path.join(self.folder, "big.safetensors")
-        size = 256 << 20
-        text = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
-        with open(big, "wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            file.truncate(8 + len(text) + size)
+        big = self.write_zeros(256 << 20)
         loader = self.start("load", "net", big)
         while not self.domains() and loader.poll() is None:
             pass
         loader.kill()
         loader.communicate()
         self.assertIn("is loaded", self.load("net", self.model)) # unless it was loaded by then
+
+    def test_a_file_that_changes_while_it_is_read_is_not_loaded(self):
+        """A loader that has read all of it by then is started again."""
+        big = self.write_zeros(256 << 20)
+        for number in range(1, 50):
+            loader = self.start("load", "net", big)
+            while not self.domains() and loader.poll() is None:
+                pass
+            os.utime(big, (number, number))
+            _, error = loader.communicate()
+            if loader.returncode != 0:
+                break
+            self.unload("net")
+        self.assertIn("was changed while it was read", error)
+        self.assertIn("is loaded", self.load("net", self.model))
 
 
 if __name__ == "__main__":

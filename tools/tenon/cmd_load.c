@@ -215,12 +215,10 @@ static int read_all(const struct load_files *files, struct reading *r)
 
 /* ---- load -------------------------------------------------------------------------------- */
 
-static int put(tn_store *store, const struct arguments *arguments,
-               const struct load_files *files, const struct reading *r)
+/* @param description  of the files, from before they were read */
+static int put(tn_store *store, const struct arguments *arguments, const char *description,
+               const struct reading *r)
 {
-    char *description = load_files_describe(files);
-    if (description == NULL)
-        return cmd_no_memory("load");
     const tn_message value = {.bytes = description,
                               .size_bytes = strlen(description),
                               .tensors = r->tensors,
@@ -230,30 +228,49 @@ static int put(tn_store *store, const struct arguments *arguments,
                                          .lifetime_ns = arguments->lifetime_ns,
                                          .deadline = tn_deadline_after(10 * TN_SECOND)),
                               NULL);
-    free(description);
     if (status == 0)
         status = tn_store_set_kept(store, true);
     return status == 0 ? CMD_FINE : cmd_fail("load", arguments->name, status);
 }
 
+/* What was read while a file changed may be partly old and partly new. */
+static int check_unchanged(const struct load_files *files, const char *description)
+{
+    char *now = load_files_describe(files);
+    if (now == NULL)
+        return cmd_no_memory("load");
+    bool is_same = strcmp(now, description) == 0;
+    free(now);
+    if (!is_same)
+        fprintf(stderr, "tenon load: a file was changed while it was read\n");
+    return is_same ? CMD_FINE : CMD_TROUBLE;
+}
+
 static int load_into(tn_domain *domain, tn_store *store, const struct arguments *arguments,
                      const struct load_files *files)
 {
+    char *description = load_files_describe(files);
     struct reading r = {.arguments = arguments,
                         .all_bytes = files->arena_bytes,
                         .tensors = calloc(files->tensor_count + 1, sizeof *r.tensors),
                         .percent = -1};
-    if (r.tensors == NULL)
+    if (r.tensors == NULL || description == NULL) {
+        free(description);
+        free(r.tensors);
         return cmd_no_memory("load");
+    }
     int status = tn_arena_create_unsealed(
         domain, files->arena_bytes != 0 ? files->arena_bytes : 1, TN_NOW, &r.arena);
     int code = status == 0 ? read_all(files, &r) : cmd_fail("load", arguments->name, status);
     if (code == 0)
-        code = put(store, arguments, files, &r);
+        code = check_unchanged(files, description);
+    if (code == 0)
+        code = put(store, arguments, description, &r);
     for (uint32_t i = 0; i < r.count; i++)
         tn_tensor_unref(r.tensors[i]);
     tn_arena_close(r.arena);
     free(r.tensors);
+    free(description);
     return code;
 }
 
