@@ -13,10 +13,10 @@ import types
 
 from . import _core, _cpython, _domain, _unmodified
 
-_USAGE = "python -m tenon [options] (PROGRAM | -m MODULE | -) [arguments of the program]"
+_USAGE = "python -m tenon [options] (PROGRAM | -m MODULE | -c CODE | -) [arguments of the program]"
 _DESCRIPTION = """Run a Python program, which need not be changed, with tenon.multiprocessing in place of
 multiprocessing and torch.multiprocessing, in its children too. PROGRAM is a script, or a folder or zip file
-with a __main__.py; - reads the program from standard input."""
+with a __main__.py; - reads the program from standard input, and -c has it itself, as of python."""
 _NO_FILE, _NO_MODULE = 2, 1  # the exit codes of python
 _BEFORE_LEAVING = _domain.LAST + 1  # at exit: after the children have ended, before the domain is left
 
@@ -39,7 +39,9 @@ def _parser():
 def _split(arguments):
     """The options, and the program with its own arguments."""
     at = 0
-    while at < len(arguments) and arguments[at][:1] == "-" and arguments[at] != "-" and arguments[at][:2] != "-m":
+    while at < len(arguments) and arguments[at][:1] == "-" and arguments[at] != "-":
+        if arguments[at][:2] in ("-m", "-c"):
+            break
         at += 2 if arguments[at] in ("--strategy", "--keep") else 1
     return arguments[:at], arguments[at:]
 
@@ -49,10 +51,10 @@ def main(arguments=None):
     own, program = _split(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     options = parser.parse_args(own)
-    if program[:1] == ["-m"]:
-        program[:2] = ["-m" + program[1]] if len(program) > 1 else []
+    if program[:1] in (["-m"], ["-c"]):
+        program[:2] = [program[0] + program[1]] if len(program) > 1 else []
     if not program or program[0] == "-m":
-        parser.error("which program? Name a script, or a module after -m")
+        parser.error("which program? Name a script, a module after -m, or code after -c")
     counters = _unmodified.make_counters() if options.report else None
     _unmodified.replace(options.strategy, options.keep, counters)
     _say(
@@ -62,8 +64,11 @@ def main(arguments=None):
     if options.report:
         _cpython.Finalize(None, _report, exitpriority=_BEFORE_LEAVING)
     sys.excepthook = _show
-    run = _run_module if program[0].startswith("-m") else _run_path
-    run(program[0].removeprefix("-m"), program[1:])
+    run = {"-m": _run_module, "-c": _run_code}.get(program[0][:2])
+    if run is None:
+        _run_path(program[0], program[1:])
+    else:
+        run(program[0][2:], program[1:])
 
 
 def _say(message):
@@ -81,6 +86,8 @@ def _fail(message, code):
 def _begin(name, spec=None, **more):
     """A new module __main__, in which the program runs."""
     module = types.ModuleType("__main__")
+    if "__annotations__" in vars(sys.modules["__main__"]):
+        module.__annotations__ = {}  # of this Python, each program finds it
     module.__dict__.update(__builtins__=builtins, __spec__=spec, __package__=None, **more)
     if spec is not None:
         module.__dict__.update(__package__=spec.parent, __loader__=spec.loader)
@@ -94,6 +101,14 @@ def _begin(name, spec=None, **more):
 def _has_own_place():
     """Whether python has put a folder at the start of sys.path for `-m tenon`."""
     return not (getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+
+
+def _run_code(code, arguments):
+    sys.argv[:] = ["-c", *arguments]
+    if _has_own_place():
+        sys.path[0] = ""
+    run = compile(code + "\n", "<string>", "exec")
+    exec(run, _begin("-c", __loader__=importlib.machinery.BuiltinImporter))  # noqa: S102
 
 
 def _run_path(path, arguments):

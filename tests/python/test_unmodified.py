@@ -341,6 +341,7 @@ WHERE = """
     import os, sys
     print(sys.argv, __name__, __package__, __file__, __cached__, __spec__ and __spec__.name)
     print(type(__loader__).__name__, sys.modules["__main__"].__dict__ is globals(), sys.path[:2], __builtins__)
+    print(sorted(globals()))
 """
 
 
@@ -384,6 +385,20 @@ def test_a_program_may_come_from_standard_input(runner):
     assert done.stdout == expected.stdout == "['-', 'a'] '' __main__\n"
     assert done.returncode == expected.returncode == 1
     assert without_our_line(done.stderr) == expected.stderr
+
+
+def test_code_of_the_command_line_is_a_program(runner):
+    code = """if 1:
+        import multiprocessing, sys
+        print(sys.argv, repr(sys.path[0]), sorted(globals()), __name__, __spec__, __loader__)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(abs, [-3]))
+        print(multiprocessing.Queue.__self__.__module__.partition(".")[0], file=sys.stderr)
+        1 / 0"""
+    expected, done = (run("-c", code, "a", "--keep") for run in (runner.plain, runner.tenon))
+    assert done.stdout == expected.stdout and done.stdout.endswith("[3]\n")
+    assert done.returncode == expected.returncode == 1
+    assert without_our_line(done.stderr) == expected.stderr.replace("multiprocessing", "tenon")
 
 
 ENDS = {
@@ -450,7 +465,7 @@ def test_a_function_of_the_program_is_found_by_its_children(runner):
 
 
 def test_without_a_program_the_usage_is_shown(runner):
-    for arguments in ([], ["-m"], ["--report"]):
+    for arguments in ([], ["-m"], ["-c"], ["--report"]):
         done = runner.tenon(*arguments)
         assert done.returncode == 2 and done.stderr.startswith("usage: python -m tenon"), done.stderr
     done = runner.tenon("--help")
