@@ -166,7 +166,7 @@ typedef struct tn_channel_info {
     uint32_t subscribers;      /* that it has now */
     uint32_t kept;             /* messages that it has now */
     uint64_t published;        /* messages since the channel was made */
-    uint64_t dropped;          /* messages that subscribers have lost, as far as they know */
+    uint64_t dropped;          /* messages that subscribers have lost */
     uint64_t disconnected;     /* subscribers */
     uint64_t most_behind;      /* messages that the slowest subscriber has not received */
     int32_t slowest_pid;       /* of that subscriber; 0: none is behind */

@@ -21,7 +21,7 @@ class ChannelInfo(NamedTuple):
     subscribers: int  # Subscribers that it has now.
     kept: int  # Messages that it has now.
     published: int  # Messages since the channel was made.
-    dropped: int  # Messages that subscribers have lost, as far as they know.
+    dropped: int  # Messages that subscribers have lost.
     disconnected: int  # Subscribers that were disconnected.
     most_behind: int  # Messages that the slowest subscriber has not received.
     slowest_pid: Optional[int]  # The process of that subscriber; None: no subscriber is behind.

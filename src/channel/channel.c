@@ -256,7 +256,8 @@ int tn_channel_get_info(const tn_channel *handle, tn_channel_info *ret_info)
         uint64_t next = figures.published + 1;
         info.is_subscribed = true;
         info.waiting = TNI_MIN(next > cursor ? next - cursor : 0, channel->slots.capacity);
-        info.lost = atomic_load(&subscriber->dropped);
+        info.lost =
+            atomic_load(&subscriber->dropped) + tni_slots_unnoticed(&channel->slots, cursor);
     }
     return tni_give_struct("tn_channel_info", &info, sizeof info, ret_info);
 }

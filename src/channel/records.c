@@ -102,6 +102,16 @@ static void count_parts(const struct tni_slots *slots, struct tni_channel_figure
         figures->subscribers += atomic_load(&slots->subscribers[i].cursor) != 0;
 }
 
+/* A subscriber counts what it has lost when it receives: one that is stopped does not. */
+static uint64_t count_dropped(const struct tni_slots *slots)
+{
+    uint64_t dropped = atomic_load(&slots->head->dropped);
+    uint32_t limit = tni_slots_limit(slots);
+    for (uint32_t i = 0; i < limit; i++)
+        dropped += tni_slots_unnoticed(slots, atomic_load(&slots->subscribers[i].cursor));
+    return dropped;
+}
+
 void tni_channel_figures(const struct tni_segment *s, uint32_t index,
                          struct tni_channel_figures *ret_figures)
 {
@@ -112,7 +122,7 @@ void tni_channel_figures(const struct tni_segment *s, uint32_t index,
         return;
     struct tni_channel_figures figures = {.history = slots.history,
                                           .most_subscribers = slots.most_subscribers,
-                                          .dropped = atomic_load(&slots.head->dropped),
+                                          .dropped = count_dropped(&slots),
                                           .disconnected =
                                               atomic_load(&slots.head->disconnected)};
     uint64_t cursor = tni_slots_slowest(&slots, &slowest);

@@ -65,6 +65,14 @@ uint64_t tni_slots_slowest(const struct tni_slots *slots, uint32_t *ret_slowest)
     return slowest;
 }
 
+uint64_t tni_slots_unnoticed(const struct tni_slots *slots, uint64_t cursor)
+{
+    uint64_t next = atomic_load(&slots->head->last) + 1;
+    return cursor != 0 && next > cursor && next - cursor > slots->capacity
+               ? next - cursor - slots->capacity
+               : 0;
+}
+
 /* ---- releasing --------------------------------------------------------------------------- */
 
 static void empty(struct tn_domain *d, struct tni_channel_slot *slot, uint64_t word)
@@ -132,8 +140,9 @@ void tni_slots_release(struct tn_domain *d, const struct tni_slots *slots)
 void tni_channel_leave(struct tn_domain *d, const struct tni_slots *slots,
                        struct tni_subscriber *subscriber)
 {
-    atomic_exchange(&subscriber->cursor, 0);
+    uint64_t cursor = atomic_exchange(&subscriber->cursor, 0);
     TNI_KILL_POINT("channel_left");
+    atomic_fetch_add(&slots->head->dropped, tni_slots_unnoticed(slots, cursor));
     atomic_exchange(&subscriber->owner, 0);
     tni_slots_release(d, slots);
     tni_wait_notify(&slots->head->space, INT32_MAX);

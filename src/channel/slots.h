@@ -72,6 +72,8 @@ static inline uint32_t tni_slots_limit(const struct tni_slots *slots)
  * @return UINT64_MAX: the channel has no subscriber
  */
 uint64_t tni_slots_slowest(const struct tni_slots *slots, uint32_t *ret_slowest);
+/** How many messages a subscriber has lost since it received last. It counts them then. */
+uint64_t tni_slots_unnoticed(const struct tni_slots *slots, uint64_t cursor);
 /** Release the messages that every subscriber has received and that no history keeps. */
 void tni_slots_release(struct tn_domain *domain, const struct tni_slots *slots);
 /** Let a slot name no block, and drop the reference that it had. */

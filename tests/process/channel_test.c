@@ -306,6 +306,7 @@ TN_TEST(a_slow_subscriber_loses_its_oldest_messages)
         publish(i);
         expect(quick, i);
     }
+    assert_int_equal(info_of(slow).lost, 7);
     expect_from(slow, 8, CAPACITY);
     expect_none(slow);
     assert_int_equal(info_of(slow).lost, 7);
@@ -434,7 +435,10 @@ TN_TEST(a_stopped_subscriber_is_the_slowest)
     assert_int_equal(info.slowest_pid, pid);
     assert_int_equal(info.most_behind, 50);
     assert_int_equal(info.kept, CAPACITY);
+    assert_int_equal(info.dropped, 50 - CAPACITY); /* though it has not seen that */
     tnt_kill(pid);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(info_of(channel).dropped, 50 - CAPACITY);
     tnt_signal_close(&pair.has_subscribed);
     finish();
 }

@@ -330,7 +330,7 @@ def test_inspect_names_the_channel():
         [row] = [row for row in tenon.inspect(channel.domain.name).objects if row["name"] == "seen"]
         assert (row["kind"], row["count"], row["capacity"], row["pushed"]) == ("channel", 2, 2, 3)
         assert (row["policy"], row["subscribers"], row["most_behind"], row["slowest_pid"]) == ("drop", 1, 3, os.getpid())
-        assert (row["dropped"], row["disconnected"]) == (0, 0)
+        assert (row["dropped"], row["disconnected"]) == (1, 0)
 
 
 # ---- threads
@@ -537,6 +537,7 @@ def test_a_stopped_subscriber_holds_up_nobody_with_drop(quick):
         publish_from(channel, 1, 50)
         info = channel.info()
         assert (info.slowest_pid, info.most_behind, info.kept) == (child.pid, 50, 2)
+        assert info.dropped == 48  # though the child has not seen that
         child.kill()
         child.join(WAIT_S)
 
