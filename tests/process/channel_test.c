@@ -396,6 +396,63 @@ TN_TEST(a_closed_handle_is_no_subscriber_any_more)
     finish();
 }
 
+/* ---- queues and channels together ------------------------------------------------------- */
+
+static int publish_two(void *argument)
+{
+    (void)argument;
+    publish(2);
+    return 0;
+}
+
+static int push_three(void *argument)
+{
+    uint64_t number = 3;
+    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
+    TN_CHECK_OK(tn_queue_push(argument, &m, 0, TN_NOW));
+    return 0;
+}
+
+static uint64_t pop_from(tn_queue *queue)
+{
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
+    uint64_t number = number_of(&m);
+    tn_message_fini(&m);
+    return number;
+}
+
+TN_TEST(one_wait_is_for_queues_and_channels_together)
+{
+    tn_queue *queue;
+    tn_message none;
+    begin(NULL);
+    TN_CHECK_OK(tn_queue_open(d, "queue", NULL, 0, &queue));
+    tn_channel *subscriber = subscribe(TN_FROM_NEWEST);
+    tn_object *both[] = {queue, subscriber};
+    assert_int_equal(tn_object_wait_any(both, 2, TN_NOW), TN_ERR_TIMED_OUT);
+    publish(1); /* this process lives on as a publisher, and as a producer */
+    push_three(queue);
+    assert_int_equal(tn_object_wait_any(both + 1, 1, TN_NOW), 0);
+    expect(subscriber, 1);
+    assert_int_equal(tn_object_wait_any(both, 2, TN_NOW), 0);
+    assert_int_equal(pop_from(queue), 3);
+    pid_t pid = tnt_fork(publish_two, NULL);
+    assert_int_equal(tn_object_wait_any(both, 2, tnt_deadline(20000)), 1);
+    expect(subscriber, 2);
+    tnt_wait_ok(pid);
+    pid = tnt_fork(push_three, queue);
+    assert_int_equal(tn_object_wait_any(both, 2, tnt_deadline(20000)), 0);
+    assert_int_equal(pop_from(queue), 3);
+    tnt_wait_ok(pid);
+    TN_CHECK_OK(tn_channel_end(channel));
+    assert_int_equal(tn_object_wait_any(both, 2, TN_NOW), 1);
+    assert_int_equal(tn_channel_receive(subscriber, TN_NOW, &none), TN_ERR_CLOSED);
+    tn_object_close(queue);
+    tn_object_close(subscriber);
+    finish();
+}
+
 static int subscribe_and_stay(void *argument)
 {
     struct pair *pair = argument;

@@ -4,6 +4,7 @@
 
 import json
 import os
+import pty
 import select
 import shutil
 import struct
@@ -152,6 +153,37 @@ class Case(unittest.TestCase):
         self.addCleanup(self.unload, "net")
         self.assertEqual([loader.returncode for loader in loaders], [0] * 8)
         self.assertEqual(sorted("is loaded" in output for output in outputs), [False] * 7 + [True])
+
+    def test_of_two_files_at_once_under_a_name_one_is_loaded(self):
+        other = self.write("other", {"a": [7]})
+        loaders = [self.start("load", "net", path) for path in (self.model, other) * 4]
+        ends = [(*loader.communicate(timeout=TIMEOUT_S), loader.returncode) for loader in loaders]
+        self.addCleanup(self.unload, "net")
+        self.assertEqual(sorted(code for _, _, code in ends), [0] * 4 + [1] * 4)
+        self.assertEqual(len({code for _, _, code in ends[::2]}), 1)  # all loaders of one file are told the same
+        self.assertEqual(sum("is loaded" in output for output, _, _ in ends), 1)
+        self.assertEqual(sum("tenon unload net" in error for _, error, _ in ends), 4)
+
+    def test_a_terminal_shows_the_progress(self):
+        shown = []
+        for quiet in ([], ["--quiet"]):
+            try:
+                ours, theirs = pty.openpty()
+            except OSError as error:
+                self.skipTest(f"this machine gives out no terminal: {error}")
+            loader = subprocess.Popen([TENON, "load", *quiet, "net", self.model], env=self.environment,
+                                      stdout=subprocess.DEVNULL, stderr=theirs)
+            os.close(theirs)
+            self.assertEqual(loader.wait(TIMEOUT_S), 0)
+            try:
+                shown.append(os.read(ours, 1 << 16).decode())
+            except OSError:  # nobody has written
+                shown.append("")
+            os.close(ours)
+            self.unload("net")
+        self.assertRegex(shown[0], r"net: 100 %, 4\.0 KiB of 4\.0 KiB, \S+ \w+/s")
+        self.assertEqual(shown[0].split("\r")[-1], "")  # the line is cleared in the end
+        self.assertEqual(shown[1], "")
 
     def test_a_model_without_tensors_and_without_numbers(self):
         self.assertIn("0 tensors", self.load("none", self.write("none", {})))

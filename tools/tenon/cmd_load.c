@@ -179,6 +179,8 @@ static int read_tensor(const struct safetensors *file, const struct safetensors_
         show_progress(r);
     }
     r->arena_off += load_files_room(tensor);
+    r->read_bytes = r->arena_off; /* with what aligns the next tensor: all of it is 100 % */
+    show_progress(r);
     return 0;
 }
 
