@@ -169,6 +169,63 @@ EACH_STRATEGY(a_storage_that_arrives_again_costs_no_system_call)
     finish();
 }
 
+struct shared {
+    tn_store *store;
+    tn_channel *channel; /* this process subscribes */
+    tn_tensor *tensor;
+};
+
+static bool is_this(tn_message *got, int status, const tn_tensor *tensor)
+{
+    bool is = status == 0 && got->tensor_count == 1 &&
+              tn_tensor_same_storage(got->tensors[0], tensor);
+    if (status == 0)
+        tn_message_fini(got);
+    return is;
+}
+
+static bool share_rounds(const struct shared *s, int rounds)
+{
+    const tn_message m = {.tensors = (tn_tensor **)&s->tensor, .tensor_count = 1};
+    for (int i = 0; i < rounds; i++) {
+        tn_message got;
+        if (tn_store_put(s->store, "changed", &m, NULL, NULL) != 0 ||
+            !is_this(&got, tn_store_get(s->store, "kept", &got, NULL), s->tensor) ||
+            !is_this(&got, tn_store_get(s->store, "changed", &got, NULL), s->tensor) ||
+            tn_store_get(s->store, "absent", &got, NULL) != TN_ERR_NOT_FOUND ||
+            tn_channel_publish(s->channel, &m, TN_NOW) != 0 ||
+            !is_this(&got, tn_channel_receive(s->channel, TN_NOW, &got), s->tensor))
+            return false;
+    }
+    return true;
+}
+
+static int share_without_calls(void *argument)
+{
+    const struct shared *s = argument;
+    TN_CHECK_OK(tn_channel_subscribe(s->channel, TN_FROM_NEWEST));
+    TN_CHECK(share_rounds(s, WARM_ROUNDS));
+    forbid_system_calls();
+    _exit(share_rounds(s, COUNTED_ROUNDS) ? 0 : 1);
+}
+
+TN_TEST(gets_puts_publishes_and_receives_take_no_system_call)
+{
+    if (is_sanitized)
+        tnt_skip("a sanitizer makes system calls of its own");
+    begin("arena");
+    struct shared s = {.tensor = numbers(16, 0)};
+    TN_CHECK_OK(tn_store_open(d, NULL, NULL, 0, &s.store));
+    TN_CHECK_OK(tn_channel_open(d, NULL, NULL, 0, &s.channel));
+    TN_CHECK_OK(tn_store_put(
+        s.store, "kept", &(tn_message){.tensors = &s.tensor, .tensor_count = 1}, NULL, NULL));
+    tnt_wait_ok(tnt_fork(share_without_calls, &s));
+    tn_object_close(s.store);
+    tn_object_close(s.channel);
+    tn_tensor_unref(s.tensor);
+    finish();
+}
+
 /* ---- W25: errors and locks of queues ----------------------------------------------------- */
 
 TN_TEST(an_error_of_push_reaches_the_caller_of_push)
