@@ -140,9 +140,12 @@ int tni_item_place(const struct tni_store_handle *store, struct tni_change *c,
         return fail_full(store, c);
     bool is_value = made->item->maker == 0;
     made->item->version = is_value ? tni_change_version(c) : 0;
-    atomic_store(&entry->flags, made->flags);
+    /* Who dies before the swap, or has no reference for it, leaves a pinned value pinned. */
+    uint32_t old_flags = is_new ? 0 : atomic_load(&entry->flags);
+    atomic_store(&entry->flags, old_flags | made->flags);
     tni_store_touch(store, entry);
     status = tni_change_swap(c, entry, made->block);
+    atomic_store(&entry->flags, status == 0 ? made->flags : old_flags);
     if (status == 0 && is_value)
         tni_change_note(c, key->text, key->bytes);
     else if (status != 0 && is_new)

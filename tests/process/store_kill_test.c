@@ -179,6 +179,38 @@ TN_TEST(a_death_at_store_emptied_stops_no_other_process) { kill_everywhere("stor
 TN_TEST(a_death_at_store_unlinked_stops_no_other_process) { kill_everywhere("store_unlinked"); }
 TN_TEST(a_death_at_store_changed_stops_no_other_process) { kill_everywhere("store_changed"); }
 
+static int read_pinned(const tn_store_entry *entry, void *context)
+{
+    *(bool *)context = entry->is_pinned;
+    return 0;
+}
+
+static bool is_pinned(const char *key)
+{
+    bool pinned = false;
+    TN_CHECK(tn_store_for_each(store, key, read_pinned, &pinned) == 0);
+    return pinned;
+}
+
+static int replace_unpinned(void *key)
+{
+    put(key, NEW);
+    return 0;
+}
+
+TN_TEST(a_death_before_the_swap_leaves_a_pinned_value_pinned)
+{
+    static char key[] = "a";
+    begin(NULL);
+    TN_CHECK_OK(try_put(key, 1, TN_OPTIONS(tn_store_put_options, .flags = TN_PUT_PINNED)));
+    assert_true(tnt_kill_at("store_lent", 1, replace_unpinned, key));
+    assert_int_equal(what_has(key), 1);
+    assert_true(is_pinned(key));
+    put(key, 2);
+    assert_false(is_pinned(key));
+    finish();
+}
+
 /* ---- a death in a repair ----------------------------------------------------------------- */
 
 static void kill_in_a_repair(const char *point)
