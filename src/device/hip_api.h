@@ -2,8 +2,8 @@
 /*
  * hip_api: the part of HIP that tenon uses. It is that of CUDA's driver under other names, with
  * the same structures, constants and numbers of errors; hip.c adapts what differs. Names and
- * values are those of AMD's hip_runtime_api.h, ROCm 6 and 7. Private to the room device and to
- * the tests' driver.
+ * values are those of AMD's hip_runtime_api.h, ROCm 6 and 7; dev/check-hip.py compares them
+ * with it. Private to the room device and to the tests' driver.
  */
 #ifndef TNI_DEVICE_HIP_API_H
 #define TNI_DEVICE_HIP_API_H
