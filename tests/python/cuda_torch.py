@@ -503,6 +503,50 @@ def install():
     torch.Tensor.record_stream = record_stream
 
 
+# ---- PyTorch's own sharing, for programs that compare tenon with it
+
+
+class Handle(ctypes.Structure):
+    """CUipcMemHandle"""
+
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+
+
+def share_storage(storage):
+    """UntypedStorage._share_cuda_(): a handle of the allocation, and an event that is recorded now."""
+    index, base, size, handle = storage.device.index, ctypes.c_uint64(), ctypes.c_size_t(), Handle()
+    event = Event(interprocess=True)
+    event.record(current_stream(index))
+    with context(index) as fake:
+        address = ctypes.c_uint64(storage.data_ptr())
+        assert fake.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), address) == 0
+        assert fake.cuIpcGetMemHandle(ctypes.byref(handle), base) == 0
+    return index, bytes(handle), storage.nbytes(), address.value - base.value, b"", 0, event.ipc_handle(), True
+
+
+def open_storage(index, handle, size_bytes, offset_bytes, counter, counter_offset, event, is_ordered):
+    """UntypedStorage._new_shared_cuda(): the event is waited for here, and only here."""
+    Event.from_ipc_handle(torch.device("cuda", index), event).wait()
+    if handle not in state.opened:
+        made = ctypes.c_uint64()
+        with context(index) as fake:
+            if fake.cuIpcOpenMemHandle_v2(ctypes.byref(made), Handle.from_buffer_copy(handle), 1) != 0:
+                raise RuntimeError("CUDA error: the handle cannot be opened")
+        state.opened[handle] = index, made.value
+    address = state.opened[handle][1] + offset_bytes
+    return tensor_at(address, size_bytes, index, (int, ())).untyped_storage()
+
+
+def install_sharing():
+    """Let torch.multiprocessing carry CUDA tensors, after install()."""
+    if state is None or hasattr(state, "opened"):
+        return
+    state.opened = {}  # by handle: device and address
+    torch.UntypedStorage._share_cuda_ = share_storage
+    torch.UntypedStorage._new_shared_cuda = staticmethod(open_storage)
+    torch.UntypedStorage._release_ipc_counter = staticmethod(lambda *args, **kwargs: None)
+
+
 def end():
     """Give back what the driver lent: for a process that ends by exit()."""
     if state is None or not state.contexts:
@@ -512,6 +556,9 @@ def end():
     for free, address, index in state.freed:
         with context(index) as fake:
             free(fake, address)
+    for index, address in getattr(state, "opened", {}).values():
+        with context(index) as fake:
+            assert fake.cuIpcCloseMemHandle(ctypes.c_uint64(address)) == 0
     for index, number in state.events:
         with context(index) as fake:
             assert fake.cuEventDestroy_v2(ctypes.c_void_p(number)) == 0
