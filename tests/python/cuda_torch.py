@@ -544,7 +544,7 @@ def install_sharing():
     state.opened = {}  # by handle: device and address
     torch.UntypedStorage._share_cuda_ = share_storage
     torch.UntypedStorage._new_shared_cuda = staticmethod(open_storage)
-    torch.UntypedStorage._release_ipc_counter = staticmethod(lambda *args, **kwargs: None)
+    torch.UntypedStorage._release_ipc_counter_cuda = staticmethod(lambda *args, **kwargs: None)
 
 
 def end():
