@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_tables: check limits, seats and claims. A subject is wrong if it stays wrong for a
- * while.
+ * audit_tables: check limits, seats, claims and leases. A subject is wrong if it stays wrong
+ * for a while.
  *
  * A FREE seat that still has something is repaired by reclaiming it: the audit makes it REAPING
  * without a recoverer, and then reclaims it as any dead seat.
@@ -41,6 +41,7 @@ static void check_limits(struct tni_audit *a)
     check_limit(a, "seats", &s->header->seat_limit, s->geometry.seats);
     check_limit(a, "objects", &s->header->object_limit, s->geometry.objects);
     check_limit(a, "tickets", &s->header->ticket_limit, s->geometry.tickets);
+    check_limit(a, "leases", &s->header->lease_limit, TNI_LEASES);
     for (uint32_t c = 1; c < s->geometry.class_count; c++)
         check_limit(a, "blocks of a class", &tni_class_at(s, c)->frontier,
                     s->geometry.classes[c].capacity);
@@ -218,11 +219,47 @@ static void check_claims(struct tni_audit *a)
     check_claim(a, "the claim to manage the domain", &h->manager);
 }
 
+/* ---- leases ------------------------------------------------------------------------------ */
+
+struct lease_subject {
+    const struct tni_lease *lease;
+    uint64_t holder;
+};
+
+/* A seat that is being reclaimed may have leases until its whole process has ended. */
+static bool is_forgotten(const struct tni_audit *a, const void *subject)
+{
+    const struct lease_subject *of = subject;
+    return atomic_load(&of->lease->holder) == of->holder &&
+           tni_process_who_state(a->segment, of->holder) == TNI_SEAT_FREE;
+}
+
+static void check_lease(struct tni_audit *a, uint32_t index)
+{
+    const struct tni_lease *lease = tni_lease_at(a->segment, index);
+    struct lease_subject subject = {.lease = lease, .holder = atomic_load(&lease->holder)};
+    if (subject.holder == 0 || subject.holder == TNI_LEASE_OVER || !is_forgotten(a, &subject) ||
+        !tni_audit_stays_wrong(a, is_forgotten, &subject))
+        return;
+    if (a->is_repair)
+        tni_leases_reclaim(a->segment, subject.holder);
+    tni_audit_report(a, a->is_repair, "lease %u belongs to seat %u, whose process has ended",
+                     index, tni_who_seat(subject.holder));
+}
+
+static void check_leases(struct tni_audit *a)
+{
+    uint32_t limit = tni_lease_limit(a->segment);
+    for (uint32_t i = 0; i < limit && a->stop == 0; i++)
+        check_lease(a, i);
+}
+
 void tni_audit_tables(struct tni_audit *a)
 {
     check_limits(a);
     check_seats(a);
     if (a->stop == 0)
         check_claims(a);
+    check_leases(a);
     tni_audit_objects(a);
 }

@@ -265,6 +265,46 @@ TN_TEST(a_slab_that_is_settled_too_far_is_repaired)
     end();
 }
 
+/* ---- leases ------------------------------------------------------------------------------ */
+
+static void expect_repaired(const char *format, uint32_t one, uint32_t other)
+{
+    struct findings f = {0};
+    expect_both(format, one, other);
+    assert_int_equal(tn_domain_audit(domain, true, note, &f, NULL), 1);
+    assert_int_equal(f.repaired, 1);
+    TNT_AUDIT(domain);
+}
+
+/* Of a process that had the seat before: its number of the seat is another. */
+TN_TEST(a_lease_of_a_process_that_has_ended_is_named_and_ended)
+{
+    begin_empty();
+    uint32_t lease = 0;
+    const struct tni_lessor of = {.maker = domain->who, .allocation = 77};
+    uint64_t gone = domain->who ^ (UINT64_C(1) << 63);
+    assert_true(tni_lease_take(s, domain->who, &of, &lease));
+    TNT_AUDIT(domain); /* its holder lives */
+    tni_lease_release(s, domain->who, lease);
+    assert_true(tni_lease_take(s, gone, &of, &lease));
+    expect_repaired("lease %u belongs to seat %u, whose process has ended", lease,
+                    tni_who_seat(gone));
+    assert_true(atomic_load(&tni_lease_at(s, lease)->holder) == TNI_LEASE_OVER);
+    tni_lease_end_over(s, &of);
+    assert_true(atomic_load(&tni_lease_at(s, lease)->holder) == 0);
+    end();
+}
+
+TN_TEST(a_limit_of_leases_above_the_table_is_repaired)
+{
+    begin_empty();
+    atomic_store(&s->header->lease_limit, TNI_LEASES + 5);
+    expect_repaired("the limit of leases is %u, but there are only %u", TNI_LEASES + 5,
+                    TNI_LEASES);
+    assert_int_equal(atomic_load(&s->header->lease_limit), TNI_LEASES);
+    end();
+}
+
 /* ---- deposits ---------------------------------------------------------------------------- */
 
 /* With another generation, the deposit that tenond has is of a slab that has ended. */
