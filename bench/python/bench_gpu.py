@@ -18,6 +18,7 @@ says so and ends with 77.
 """
 
 import ctypes
+import json
 import os
 import statistics
 import sys
@@ -176,7 +177,7 @@ def print_figure(name, unit, ours, peers):
     figure = {"name": name, "unit": unit, "value": value, "baseline": baseline, "valid": False, "n": len(ours)}
     if baseline > 0:
         figure["ratio"] = value / baseline
-    print(common.json.dumps(figure), flush=True)
+    print(json.dumps(figure), flush=True)
 
 
 def measure(rounds, side):

@@ -9,7 +9,7 @@ from . import _core, _domain
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def _size(size_bytes: int) -> str:
+def amount(size_bytes: int) -> str:
     size = float(size_bytes)
     unit = 0
     while size >= 1024 and unit + 1 < len(_UNITS):
@@ -79,7 +79,7 @@ class Report:
                 what = f"{block['dtype']} {tuple(block['shape'])}"
             yield (
                 f"{block['block']:08x}",  # as `tenon blocks` has it
-                _size(block["bytes"]),
+                amount(block["bytes"]),
                 what,
                 block["strategy"],
                 _age(block["age_ns"]),
@@ -89,8 +89,8 @@ class Report:
     def _headline(self) -> str:
         members = ", ".join(f"{s['command'] or '?'}[{s['pid']}]" for s in self.seats if not s["is_manager"])
         return (
-            f"domain {self.name}: {len(self.blocks)} block{'' if len(self.blocks) == 1 else 's'}, {_size(self.live_bytes)} in use, "
-            f"{_size(self.stat['free_bytes'])} kept warm; members: {members or 'none'}"
+            f"domain {self.name}: {len(self.blocks)} block{'' if len(self.blocks) == 1 else 's'}, {amount(self.live_bytes)} in use, "
+            f"{amount(self.stat['free_bytes'])} kept warm; members: {members or 'none'}"
         )
 
     def __repr__(self) -> str:

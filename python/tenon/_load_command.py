@@ -9,18 +9,10 @@ import json
 import sys
 from typing import Any, Dict, List, Sequence
 
-from . import _core, _model_files
+from . import _core, _inspect, _model_files
 
 _TROUBLE = 1
 _ALIGN_BYTES = 64
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def _amount(size_bytes: float) -> str:
-    unit = 0
-    while size_bytes >= 1024 and unit + 1 < len(_UNITS):
-        size_bytes, unit = size_bytes / 1024, unit + 1
-    return f"{size_bytes:.0f} {_UNITS[0]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
 
 
 def _say(report: Dict[str, Any], form: str) -> None:
@@ -29,7 +21,7 @@ def _say(report: Dict[str, Any], form: str) -> None:
     elif form == "text":
         what = "is loaded" if report["is_new"] else "was loaded before"
         noun = "tensor" if report["tensors"] == 1 else "tensors"
-        print(f"{report['name']} {what}: {report['tensors']} {noun}, {_amount(report['bytes'])}")
+        print(f"{report['name']} {what}: {report['tensors']} {noun}, {_inspect.amount(report['bytes'])}")
 
 
 def _size_of(tensors: Sequence[_core.Tensor]) -> int:

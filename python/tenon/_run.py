@@ -16,7 +16,7 @@ from . import _core, _cpython, _domain, _unmodified
 _USAGE = "python -m tenon [options] (PROGRAM | -m MODULE | -c CODE | -) [arguments of the program]"
 _DESCRIPTION = """Run a Python program, which need not be changed, with tenon.multiprocessing in place of
 multiprocessing and torch.multiprocessing, in its children too. PROGRAM is a script, or a folder or zip file
-with a __main__.py; - reads the program from standard input, and -c has it itself, as of python."""
+with a __main__.py; - reads the program from standard input; CODE is Python code, as after python -c."""
 _NO_FILE, _NO_MODULE = 2, 1  # the exit codes of python
 _BEFORE_LEAVING = _domain.LAST + 1  # at exit: after the children have ended, before the domain is left
 
@@ -87,7 +87,7 @@ def _begin(name, spec=None, **more):
     """A new module __main__, in which the program runs."""
     module = types.ModuleType("__main__")
     if "__annotations__" in vars(sys.modules["__main__"]):
-        module.__annotations__ = {}  # of this Python, each program finds it
+        module.__annotations__ = {}  # the __main__ of a program has it, in Python before 3.14
     module.__dict__.update(__builtins__=builtins, __spec__=spec, __package__=None, **more)
     if spec is not None:
         module.__dict__.update(__package__=spec.parent, __loader__=spec.loader)

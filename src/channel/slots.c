@@ -141,7 +141,7 @@ void tni_channel_leave(struct tn_domain *d, const struct tni_slots *slots,
                        struct tni_subscriber *subscriber)
 {
     uint64_t cursor = atomic_exchange(&subscriber->cursor, 0);
-    TNI_KILL_POINT("channel_left");
+    TNI_KILL_POINT("channel_left"); /* who dies here does not count what was lost */
     atomic_fetch_add(&slots->head->dropped, tni_slots_unnoticed(slots, cursor));
     atomic_exchange(&subscriber->owner, 0);
     tni_slots_release(d, slots);

@@ -278,8 +278,8 @@ struct tni_desc {
     _Atomic uint32_t flags;      /* TN_REQUIRES_GRAD and so on of these tensors */
     _Atomic uint32_t sent; /* the generation for which `attributes` and `flags` are valid */
     /*
-     * The generation that is a copy of another allocator's memory. (A tensor of 3 axes uses the
-     * first cache line only.)
+     * The generation of the block, if its bytes were copied out of another allocator's memory.
+     * (A tensor of 3 axes uses the first cache line only.)
      */
     _Atomic uint32_t copied;
     /*

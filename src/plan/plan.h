@@ -300,8 +300,8 @@ struct tn_kind *tni_kind_again(struct tni_plan *plan, struct tn_kind *kind, uint
 /** Whether tni_kind_again() finds a kind, if there is memory for it. */
 bool tni_kind_may_run_again(const struct tn_kind *kind, uint32_t variant);
 /**
- * Some kinds are made for tasks whose memory ran out.
- * @return which variant of the kind that the program made is this variant of such a kind
+ * A kind that tni_kind_again() made has only variants of another kind, which the program made.
+ * @return the index that this variant has there
  */
 uint32_t tni_kind_first_variant(const struct tn_kind *kind, uint32_t variant);
 

@@ -243,8 +243,11 @@ static void check_lease(struct tni_audit *a, uint32_t index)
         return;
     if (a->is_repair)
         tni_leases_reclaim(a->segment, subject.holder);
-    tni_audit_report(a, a->is_repair, "lease %u belongs to seat %u, whose process has ended",
-                     index, tni_who_seat(subject.holder));
+    tni_audit_report(
+        a, a->is_repair,
+        "lease %u of memory of another allocator belongs to seat %u, whose process "
+        "has ended",
+        index, tni_who_seat(subject.holder));
 }
 
 static void check_leases(struct tni_audit *a)

@@ -136,7 +136,7 @@ void tni_holders_describe(const struct tni_segment *s, const struct tni_device_n
     uint32_t count = tni_holders_sum(s, device, most, NAMED);
     if (count == 0) {
         snprintf(text, size_bytes,
-                 "no process holds any, only messages and tickets may, or values of stores");
+                 "no process holds any, but messages, tickets or values of stores may");
         return;
     }
     size_t used = (size_t)snprintf(text, size_bytes, "process %d holds %llu bytes",

@@ -140,7 +140,8 @@ int tni_item_place(const struct tni_store_handle *store, struct tni_change *c,
         return fail_full(store, c);
     bool is_value = made->item->maker == 0;
     made->item->version = is_value ? tni_change_version(c) : 0;
-    /* Who dies before the swap, or has no reference for it, leaves a pinned value pinned. */
+    /* A pinned value stays pinned if this process dies before the swap. If it dies after that,
+     * the new value is pinned if the old one was, until it is replaced. */
     uint32_t old_flags = is_new ? 0 : atomic_load(&entry->flags);
     atomic_store(&entry->flags, old_flags | made->flags);
     tni_store_touch(store, entry);

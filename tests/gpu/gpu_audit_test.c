@@ -287,8 +287,9 @@ TN_TEST(a_lease_of_a_process_that_has_ended_is_named_and_ended)
     TNT_AUDIT(domain); /* its holder lives */
     tni_lease_release(s, domain->who, lease);
     assert_true(tni_lease_take(s, gone, &of, &lease));
-    expect_repaired("lease %u belongs to seat %u, whose process has ended", lease,
-                    tni_who_seat(gone));
+    expect_repaired("lease %u of memory of another allocator belongs to seat %u, whose "
+                    "process has ended",
+                    lease, tni_who_seat(gone));
     assert_true(atomic_load(&tni_lease_at(s, lease)->holder) == TNI_LEASE_OVER);
     tni_lease_end_over(s, &of);
     assert_true(atomic_load(&tni_lease_at(s, lease)->holder) == 0);

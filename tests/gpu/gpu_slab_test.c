@@ -267,7 +267,7 @@ TN_TEST(a_full_device_says_who_holds_its_memory)
     assert_int_equal(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){BYTES},
                                       TN_OPTIONS(tn_tensor_options, .device = gpu_0), &more),
                      TN_ERR_NO_MEMORY);
-    expect_detail("; no process holds any, only messages and tickets may", 0);
+    expect_detail("; no process holds any, but messages, tickets or values of stores may", 0);
     end();
 }
 

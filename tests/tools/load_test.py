@@ -222,7 +222,7 @@ class Case(unittest.TestCase):
             if loader.returncode != 0:
                 break
             self.unload("net")
-        self.assertIn("was changed while it was read", error)
+        self.assertIn("net: a file was changed while it was read", error)
         self.assertIn("is loaded", self.load("net", self.model))
 
 

@@ -236,7 +236,8 @@ static int put(tn_store *store, const struct arguments *arguments, const char *d
 }
 
 /* What was read while a file changed may be partly old and partly new. */
-static int check_unchanged(const struct load_files *files, const char *description)
+static int check_unchanged(const struct load_files *files, const char *name,
+                           const char *description)
 {
     char *now = load_files_describe(files);
     if (now == NULL)
@@ -244,7 +245,7 @@ static int check_unchanged(const struct load_files *files, const char *descripti
     bool is_same = strcmp(now, description) == 0;
     free(now);
     if (!is_same)
-        fprintf(stderr, "tenon load: a file was changed while it was read\n");
+        fprintf(stderr, "tenon load: %s: a file was changed while it was read\n", name);
     return is_same ? CMD_FINE : CMD_TROUBLE;
 }
 
@@ -265,7 +266,7 @@ static int load_into(tn_domain *domain, tn_store *store, const struct arguments 
         domain, files->arena_bytes != 0 ? files->arena_bytes : 1, TN_NOW, &r.arena);
     int code = status == 0 ? read_all(files, &r) : cmd_fail("load", arguments->name, status);
     if (code == 0)
-        code = check_unchanged(files, description);
+        code = check_unchanged(files, arguments->name, description);
     if (code == 0)
         code = put(store, arguments, description, &r);
     for (uint32_t i = 0; i < r.count; i++)
