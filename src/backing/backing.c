@@ -45,6 +45,7 @@ void tni_backing_begin_record(const struct tn_domain *d, struct tni_backing *b,
     atomic_store_explicit(&b->dirtied, 0, memory_order_relaxed);
     atomic_store_explicit(&b->settled, 0, memory_order_relaxed);
     atomic_store_explicit(&b->moved, 0, memory_order_relaxed);
+    TNI_PUT(b->piece_count, 0);
 }
 
 void tni_backing_end_record(struct tni_backing *b, uint32_t strategy, uint32_t generation)

@@ -257,6 +257,12 @@ static inline bool tni_backing_is_foreign(const struct tni_backing *b)
     return tni_backing_is_ipc(b) &&
            atomic_load_explicit(&b->moved, memory_order_relaxed) != TNI_MOVED;
 }
+/** How many descriptors tenond has of the object of a description that was copied and checked.
+ */
+static inline uint32_t tni_backing_descriptors(const struct tni_backing *b)
+{
+    return tni_backing_is_foreign(b) && b->piece_count > 0 ? b->piece_count : 1;
+}
 
 /* ---- objects, in a domain or not (store.c) ----------------------------------------------- */
 

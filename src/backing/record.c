@@ -12,6 +12,13 @@ static bool is_inside(const struct tni_backing *b)
            b->allocation_at <= UINT64_MAX - b->allocation_bytes;
 }
 
+static bool has_good_pieces(const struct tni_backing *b, bool is_ipc)
+{
+    return b->piece_count == 0 ||
+           (is_ipc && b->piece_count <= TNI_PIECES && b->allocation_bytes != 0 &&
+            b->allocation_bytes % b->piece_count == 0);
+}
+
 int tni_backing_check_record(const struct tni_segment *s, tni_block block,
                              const struct tni_backing *b)
 {
@@ -26,7 +33,8 @@ int tni_backing_check_record(const struct tni_segment *s, tni_block block,
             (b->device_type == TN_DEVICE_CUDA || b->device_type == TN_DEVICE_ROCM) ||
         (!is_on_device && b->device_type != 0) || memchr(b->path, 0, sizeof b->path) == NULL ||
         is_file != (b->path[0] != 0) || b->data_bytes > b->object_bytes ||
-        (is_ipc && !is_inside(b)) || (is_file && !tni_files_is_ours(s, b->path)))
+        (is_ipc && !is_inside(b)) || !has_good_pieces(b, is_ipc) ||
+        (is_file && !tni_files_is_ours(s, b->path)))
         return tni_fail(
             TN_ERR_CORRUPT,
             "the record of the memory object of block %08x (strategy %u) is damaged", block.id,

@@ -379,7 +379,7 @@ struct tni_attribute_part {
  * description, `strategy` last, before it makes the object. The process that frees the block
  * first removes the object, then sets `strategy` to 0.
  */
-enum { TNI_PATH_BYTES = 256 };
+enum { TNI_PATH_BYTES = 256, TNI_PIECES = 128 };
 #define TNI_BACKING_SLAB (UINT32_C(1) << 31) /* a flag beside TN_SHARE_*: a slab */
 struct tni_backing {
     _Atomic uint32_t strategy; /* {generation:24, strategy:8}, a TN_STRATEGY_*; 0: no object */
@@ -413,7 +413,7 @@ struct tni_backing {
     uint64_t data_off;         /* where the data begins in it */
     uint64_t buffer_id;        /* by which the driver knows it */
     _Atomic uint32_t moved;    /* TNI_MOVED, TNI_MOVING; 0 */
-    uint32_t reserved;
+    uint32_t piece_count;      /* pieces of one size that it is mapped in; 0: it has a handle */
 };
 enum { TNI_MOVING = 1, TNI_MOVED = 2 };
 /* A device, wherever two processes meet. */

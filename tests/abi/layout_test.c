@@ -195,6 +195,7 @@ TN_TEST(backing_stays_where_it_is)
     PIN(backing, data_off, 440);
     PIN(backing, buffer_id, 448);
     PIN(backing, moved, 456);
+    PIN(backing, piece_count, 460);
 }
 
 #define PIN_PUBLIC(field, offset) assert_int_equal(offsetof(tn_storage_header, field), offset)
