@@ -205,7 +205,7 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
 {
     bool is_deposited = false;
     if (fd >= 0 && tni_backing_part(d)->depot != NULL) {
-        int status = tni_backing_part(d)->depot->put(d, block, m->generation, fd);
+        int status = tni_backing_part(d)->depot->put(d, block, m->generation, &fd, 1);
         is_deposited = status == 0;
         TNI_KILL_POINT("backing_deposited");
         bool is_on_device = tni_mapping_is_on_device(m);

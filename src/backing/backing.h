@@ -21,18 +21,22 @@
  */
 struct tni_depot {
     /**
-     * Give tenond a copy of a descriptor; starts a tenond if none listens. TN_ERR_FULL: tenond
-     * has no room for it. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond does not
-     * answer.
+     * Give tenond copies of all descriptors of a block, as many as tni_backing_descriptors()
+     * says; starts a tenond if none listens. tenond takes all of them or none. TN_ERR_FULL: it
+     * has no room for them. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond does
+     * not answer.
      */
-    int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
+    int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, const int *fds,
+               uint32_t fd_count);
     /**
-     * Get a descriptor. TN_ERR_NOT_FOUND: tenond has none, or no tenond listens.
-     * TN_ERR_MANAGER: tenond did not answer. TN_ERR_TIMED_OUT: it has not got all descriptors
-     * from its vault yet; ask again. TN_ERR_SYSTEM: this process cannot open another
-     * descriptor.
+     * Get all descriptors of a block, in the order in which they were put: ret_fds [fd_count].
+     * TN_ERR_NOT_FOUND: tenond has none, or no tenond listens. TN_ERR_MANAGER: tenond did not
+     * answer, or has another number of descriptors. TN_ERR_TIMED_OUT: it has not got all
+     * descriptors from its vault yet; ask again. TN_ERR_SYSTEM: this process cannot open so
+     * many more descriptors.
      */
-    int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
+    int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fds,
+               uint32_t fd_count);
     /** Start a tenond if none listens. TN_ERR_MANAGER (it cannot start), TN_ERR_TIMED_OUT. */
     int (*start)(struct tn_domain *domain);
     /**

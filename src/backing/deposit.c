@@ -17,7 +17,7 @@ static int deposit(struct tn_domain *d, struct tni_mapping *m)
     if (!tni_mapping_has_descriptor(m))
         return 0;
     int status = tni_backing_part(d)->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index),
-                                                 m->generation, m->fd);
+                                                 m->generation, &m->fd, 1);
     m->is_deposited = status == 0;
     return status;
 }

@@ -131,7 +131,7 @@ static int move(struct tn_domain *d, tni_block block, const struct tni_mapping *
         tni_mappings_lock(d);
         atomic_store(&b->device, device); /* tenond compares them */
         atomic_store(&b->inode, inode);
-        status = depot->put(d, block, m->generation, fd);
+        status = depot->put(d, block, m->generation, &fd, 1);
         tni_mappings_unlock(d);
     }
     TNI_KILL_POINT("foreign_copied");

@@ -117,7 +117,7 @@ static int get_patiently(struct tn_domain *d, const struct storage_id *id, int *
     uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_NS;
     int status;
     for (uint32_t tries = 0;; tries++) {
-        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, ret_fd);
+        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, ret_fd, 1);
         if (status != TN_ERR_TIMED_OUT || tni_os_now_ns() >= deadline_ns)
             break;
         tni_os_back_off(tries);
@@ -135,7 +135,8 @@ static int search_memory(struct tn_domain *d, const struct storage_id *id,
     struct search search = {.inode = id->inode, .fd = -1};
     int status = TN_ERR_NOT_FOUND;
     if (tni_backing_part(d)->depot != NULL)
-        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, &ret_found->fd);
+        status =
+            tni_backing_part(d)->depot->get(d, id->block, id->generation, &ret_found->fd, 1);
     ret_found->is_deposited = status == 0;
     if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER && status != TN_ERR_TIMED_OUT)
         return status;

@@ -61,7 +61,7 @@ int tni_os_connect_in(const char *folder, const char *name, int *ret_fd);
 /** A number that no other socket of the machine has; 0: not a socket. */
 uint64_t tni_os_socket_number(int fd);
 /**
- * Send at least 1 byte, with at most 8 descriptors. TN_ERR_CLOSED: the other side is gone;
+ * Send at least 1 byte, with at most 253 descriptors. TN_ERR_CLOSED: the other side is gone;
  * TN_ERR_TIMED_OUT: it has not read for 10 seconds.
  */
 int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds,
@@ -70,33 +70,40 @@ int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds,
 struct tni_os_buffer {
     void *bytes;
     size_t size_bytes;
-    int *fds; /* [max_fds]: the descriptors of the message, which become the caller's */
+    int *fds; /* [max_fds]: all descriptors of the message, which become the caller's */
     uint32_t max_fds;
 };
 /**
- * Receive one message. Descriptors beyond `max_fds` are closed.
+ * Receive one message, with all of its descriptors or none.
  * @param ret_fd_count  descriptors in `fds`; may be NULL
  * @return bytes, 0: the other side is gone; TN_ERR_TIMED_OUT; TN_ERR_INVALID: the message is
- *         longer than `size_bytes`, and lost; TN_ERR_SYSTEM: this process has no room for its
- *         descriptors, which are lost, while its bytes are in `bytes`
+ *         longer than `size_bytes`, or has more than `max_fds` descriptors, and is lost;
+ *         TN_ERR_SYSTEM: this process has no room for its descriptors, which are lost, while
+ *         its bytes are in `bytes`
  */
 int tni_os_receive(int fd, const struct tni_os_buffer *buffer, uint64_t deadline_ns,
                    uint32_t *ret_fd_count);
 
-/* ---- packets with a descriptor, over a socket of the program's --------------------------- */
+/* ---- packets with descriptors, over a socket of the program's ---------------------------- */
 
 /*
  * The socket is connected, local, and of streams or of packets; it may block or not. The other
  * side may be any user. A packet has at most 64 KiB.
  */
 
+/** What is sent. */
+struct tni_os_message {
+    const void *bytes;
+    size_t size_bytes;
+    const int *fds; /* [fd_count], at most 253; they stay the caller's */
+    uint32_t fd_count;
+};
 /**
- * Send all bytes; `sent_fd` goes with the first of them, unless it is -1. A deadline that
- * passes in the middle of a packet leaves a stream out of step, and the detail says so.
+ * Send all bytes; the descriptors go with the first of them. A deadline that passes in the
+ * middle of a packet leaves a stream out of step, and the detail says so.
  * @return 0, TN_ERR_CLOSED, TN_ERR_TIMED_OUT, TN_ERR_INVALID (not such a socket)
  */
-int tni_os_socket_send(int fd, const void *bytes, size_t size_bytes, int sent_fd,
-                       uint64_t deadline_ns);
+int tni_os_socket_send(int fd, const struct tni_os_message *message, uint64_t deadline_ns);
 /** Where a packet goes, and how its length is known. */
 struct tni_os_packet {
     void *bytes;

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "os/os.h"
@@ -176,6 +177,15 @@ int tni_linux_prepare_folder(const char *folder);
 /* ---- packets (linux_packet.c) ------------------------------------------------------------ */
 
 enum { TNI_LINUX_PACKET_BYTES = 1 << 16 };
+
+/* The most descriptors of a message: the kernel's SCM_MAX_FD. */
+enum { TNI_LINUX_MESSAGE_FDS = 253 };
+struct tni_linux_rights {
+    _Alignas(struct cmsghdr) char bytes[CMSG_SPACE(TNI_LINUX_MESSAGE_FDS * sizeof(int))];
+};
+/** Have descriptors go with a message: at most TNI_LINUX_MESSAGE_FDS, which `rights` holds. */
+void tni_linux_attach(struct msghdr *message, struct tni_linux_rights *rights, const int *fds,
+                      uint32_t fd_count);
 /** Check that it is a connected local socket of a stream or of packets. @return 0 or an error
  */
 int tni_linux_check_packets(int fd, bool *ret_is_stream);

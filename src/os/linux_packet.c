@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packets with a descriptor, over a local socket of the program's: a stream, or a socket of
+ * Packets with descriptors, over a local socket of the program's: a stream, or a socket of
  * packets.
  *
  * I1  A receive takes no byte and no descriptor of the next packet from a stream.
@@ -47,24 +47,17 @@ int tni_linux_fail_packet(int errno_value, int fd, const char *doing)
     return tni_linux_fail(status, errno_value, "%s at descriptor %d", doing, fd);
 }
 
-/** @return bytes, or -errno */
-static ssize_t send_now(int fd, const char *bytes, size_t size_bytes, int sent_fd)
+/** Send what is left after `done` bytes. @return bytes, or -errno */
+static ssize_t send_now(int fd, const struct tni_os_message *message, size_t done)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof sent_fd)] = {0};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size_bytes};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (sent_fd >= 0) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof sent_fd);
-        memcpy(CMSG_DATA(header), &sent_fd, sizeof sent_fd);
-    }
+    struct tni_linux_rights rights;
+    struct iovec part = {.iov_base = (char *)(uintptr_t)message->bytes + done,
+                         .iov_len = message->size_bytes - done};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    tni_linux_attach(&header, &rights, message->fds, done == 0 ? message->fd_count : 0);
     ssize_t sent = 0;
     do {
-        sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     return sent < 0 ? -errno : sent;
 }
@@ -96,17 +89,16 @@ static int wait_writable(int fd, uint64_t deadline_ns)
  * poll() says that the socket is writable when there is room for a whole packet. So a deadline
  * of 0 does not send a part of a packet.
  */
-static int send_all(int fd, const char *bytes, size_t size_bytes, int sent_fd,
-                    uint64_t deadline_ns)
+static int send_all(int fd, const struct tni_os_message *message, uint64_t deadline_ns)
 {
-    for (size_t done = 0; done < size_bytes;) {
+    for (size_t done = 0; done < message->size_bytes;) {
         int status = wait_writable(fd, deadline_ns);
         ssize_t sent = 0;
         if (status == 0)
-            sent = send_now(fd, bytes + done, size_bytes - done, done == 0 ? sent_fd : -1);
+            sent = send_now(fd, message, done);
         bool is_late = sent == -EAGAIN && tni_os_now_ns() >= deadline_ns;
         if (status == TN_ERR_TIMED_OUT || is_late)
-            return fail_unsent(fd, done, size_bytes);
+            return fail_unsent(fd, done, message->size_bytes);
         if (status != 0)
             return status;
         if (sent < 0 && sent != -EAGAIN)
@@ -116,13 +108,16 @@ static int send_all(int fd, const char *bytes, size_t size_bytes, int sent_fd,
     return 0;
 }
 
-int tni_os_socket_send(int fd, const void *bytes, size_t size_bytes, int sent_fd,
-                       uint64_t deadline_ns)
+int tni_os_socket_send(int fd, const struct tni_os_message *message, uint64_t deadline_ns)
 {
     bool is_stream = false;
-    if (size_bytes == 0 || size_bytes > TNI_LINUX_PACKET_BYTES)
-        return tni_fail(TN_ERR_INVALID, "packet of %zu bytes: at least 1 and at most %d",
-                        size_bytes, TNI_LINUX_PACKET_BYTES);
+    if (message->size_bytes == 0 || message->size_bytes > TNI_LINUX_PACKET_BYTES ||
+        message->fd_count > TNI_LINUX_MESSAGE_FDS)
+        return tni_fail(TN_ERR_INVALID,
+                        "packet of %zu bytes and %" PRIu32
+                        " descriptors: at least 1 byte, at most %d and %d",
+                        message->size_bytes, message->fd_count, TNI_LINUX_PACKET_BYTES,
+                        TNI_LINUX_MESSAGE_FDS);
     int status = tni_linux_check_packets(fd, &is_stream);
-    return status == 0 ? send_all(fd, bytes, size_bytes, sent_fd, deadline_ns) : status;
+    return status == 0 ? send_all(fd, message, deadline_ns) : status;
 }

@@ -14,7 +14,7 @@
 #endif
 
 enum {
-    RIGHTS_BYTES = CMSG_SPACE(253 * sizeof(int)), /* SCM_MAX_FD */
+    RIGHTS_BYTES = sizeof(struct tni_linux_rights),
     OTHER_BYTES = 1024, /* credentials and labels, which the program may have turned on */
 };
 

@@ -12,11 +12,7 @@
 
 #include "os/linux.h"
 
-enum {
-    BACKLOG = 128,
-    SEND_FDS = 8,
-    RECEIVE_FDS = 253, /* SCM_MAX_FD, so that MSG_CTRUNC can only mean a full table */
-};
+enum { BACKLOG = 128 };
 
 /* Connections. */
 
@@ -164,27 +160,33 @@ uint64_t tni_os_socket_number(int fd)
 
 /* Messages. */
 
+void tni_linux_attach(struct msghdr *message, struct tni_linux_rights *rights, const int *fds,
+                      uint32_t fd_count)
+{
+    if (fd_count == 0)
+        return;
+    message->msg_control = rights->bytes;
+    message->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+    memset(rights->bytes, 0, message->msg_controllen);
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+    memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+}
+
 int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count)
 {
-    if (size_bytes == 0 || fd_count > SEND_FDS)
+    if (size_bytes == 0 || fd_count > TNI_LINUX_MESSAGE_FDS)
         return tni_fail(TN_ERR_INVALID,
                         "message of %zu bytes and %" PRIu32
                         " descriptors: at least 1 and at most %d",
-                        size_bytes, fd_count, SEND_FDS);
+                        size_bytes, fd_count, TNI_LINUX_MESSAGE_FDS);
 
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SEND_FDS * sizeof(int))] = {0};
+    struct tni_linux_rights rights;
     struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size_bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd_count > 0) {
-        message.msg_control = control;
-        message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-        memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
-    }
-
+    tni_linux_attach(&message, &rights, fds, fd_count);
     ssize_t sent = 0;
     do {
         sent = sendmsg(fd, &message, MSG_NOSIGNAL);
@@ -212,7 +214,7 @@ static void close_all(const int *fds, uint32_t count)
  * Take the descriptors out of a message. @return how many; one that could not be moved above
  * the standard streams is -1, and the message is marked as if the table had been full
  */
-static uint32_t take_descriptors(struct msghdr *message, int fds[RECEIVE_FDS])
+static uint32_t take_descriptors(struct msghdr *message, int fds[TNI_LINUX_MESSAGE_FDS])
 {
     uint32_t count = 0;
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL;
@@ -220,7 +222,7 @@ static uint32_t take_descriptors(struct msghdr *message, int fds[RECEIVE_FDS])
         if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
             continue;
         uint32_t here = (uint32_t)((at->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        here = TNI_MIN(here, (uint32_t)RECEIVE_FDS - count);
+        here = TNI_MIN(here, (uint32_t)TNI_LINUX_MESSAGE_FDS - count);
         memcpy(fds + count, CMSG_DATA(at), here * sizeof(int));
         count += here;
     }
@@ -232,13 +234,19 @@ static uint32_t take_descriptors(struct msghdr *message, int fds[RECEIVE_FDS])
     return count;
 }
 
-static int check_received(const struct msghdr *message, size_t size_bytes)
+/* The control buffer takes all descriptors of a message, so MSG_CTRUNC means a full table. */
+static int check_received(const struct msghdr *message, const struct tni_os_buffer *buffer,
+                          uint32_t fd_count)
 {
     if (message->msg_flags & MSG_CTRUNC)
         return tni_linux_fail(TN_ERR_SYSTEM, EMFILE, "descriptors of a message were lost");
     if (message->msg_flags & MSG_TRUNC)
         return tni_fail(TN_ERR_INVALID, "a message is longer than the %zu bytes it may have",
-                        size_bytes);
+                        buffer->size_bytes);
+    if (fd_count > buffer->max_fds)
+        return tni_fail(TN_ERR_INVALID,
+                        "a message has %" PRIu32 " descriptors, at most %" PRIu32 " may come",
+                        fd_count, buffer->max_fds);
     return 0;
 }
 
@@ -260,7 +268,7 @@ static ssize_t receive_now(int fd, struct msghdr *message)
 int tni_os_receive(int fd, const struct tni_os_buffer *buffer, uint64_t deadline_ns,
                    uint32_t *ret_fd_count)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(RECEIVE_FDS * sizeof(int))];
+    struct tni_linux_rights rights;
     struct iovec part = {.iov_base = buffer->bytes,
                          .iov_len = TNI_MIN(buffer->size_bytes, (size_t)INT_MAX)};
     struct msghdr message;
@@ -271,8 +279,8 @@ int tni_os_receive(int fd, const struct tni_os_buffer *buffer, uint64_t deadline
             return ready;
         message = (struct msghdr){.msg_iov = &part,
                                   .msg_iovlen = 1,
-                                  .msg_control = control,
-                                  .msg_controllen = sizeof control};
+                                  .msg_control = rights.bytes,
+                                  .msg_controllen = sizeof rights.bytes};
         got = receive_now(fd, &message);
     } while (got == -EAGAIN && deadline_ns != 0);
     if (got == -EAGAIN)
@@ -280,18 +288,16 @@ int tni_os_receive(int fd, const struct tni_os_buffer *buffer, uint64_t deadline
     if (got < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, (int)-got, "recvmsg at descriptor %d", fd);
 
-    int fds[RECEIVE_FDS];
+    int fds[TNI_LINUX_MESSAGE_FDS];
     uint32_t count = take_descriptors(&message, fds);
-    int status = check_received(&message, buffer->size_bytes);
+    int status = check_received(&message, buffer, count);
     if (status != 0) {
         close_all(fds, count);
         return status;
     }
-    uint32_t kept = TNI_MIN(count, buffer->max_fds);
-    close_all(fds + kept, count - kept);
-    if (kept > 0)
-        memcpy(buffer->fds, fds, kept * sizeof(int));
+    if (count > 0)
+        memcpy(buffer->fds, fds, count * sizeof(int));
     if (ret_fd_count != NULL)
-        *ret_fd_count = kept;
+        *ret_fd_count = count;
     return (int)got;
 }

@@ -258,7 +258,7 @@ static void connect_to_tenond(const struct tni_segment *s, struct deposits *all)
 static struct tni_inquiry make_inquiry(const struct tni_segment *s, tni_block block)
 {
     char id[ID_TEXT_BYTES];
-    struct tni_inquiry inquiry = {.wanted_fds = 1};
+    struct tni_inquiry inquiry = {0}; /* descriptors that come are closed */
     for (size_t i = 0; i < sizeof s->id; i++)
         snprintf(id + 2 * i, 3, "%02x", s->id[i]);
     tni_manager_fill(&inquiry.request, TNI_REQUEST_FETCH, id);
@@ -267,27 +267,26 @@ static struct tni_inquiry make_inquiry(const struct tni_segment *s, tni_block bl
     return inquiry;
 }
 
-/* Ask tenond for a descriptor. @return whether tenond answered that it has none */
+/* Ask tenond for the descriptors. @return whether tenond answered that it has none */
 static bool is_missed(const struct tni_segment *s, tni_block block, struct deposits *all)
 {
     enum { TRIES = 2 }; /* tenond may have closed a connection that was idle */
     struct tni_inquiry inquiry = make_inquiry(s, block);
     struct tni_reply reply;
-    int fd = -1, status = TN_ERR_CLOSED;
+    int status = TN_ERR_CLOSED;
     for (int i = 0; i < TRIES && status == TN_ERR_CLOSED && !all->is_over; i++) {
         if (all->socket_fd < 0)
             connect_to_tenond(s, all);
         if (all->socket_fd < 0)
             return false;
         status = tni_manager_talk(all->socket_fd, &inquiry, tni_os_now_ns() + ANSWER_NS, &reply,
-                                  &fd);
+                                  NULL);
         if (status == TN_ERR_CLOSED) {
             tni_os_close(all->socket_fd);
             all->socket_fd = -1;
         }
     }
     all->is_over |= status != 0;
-    tni_os_close(fd);
     return status == 0 && reply.status == TN_ERR_NOT_FOUND;
 }
 

@@ -82,21 +82,20 @@ void tni_manager_fill(struct tni_request *request, uint32_t verb, const char *na
 
 /* I2. @return 0: a complete reply */
 static int receive_reply(int socket_fd, uint64_t deadline_ns, struct tni_reply *ret_reply,
-                         int got_fds[2], uint32_t *ret_fd_count)
+                         int got_fds[TNI_PIECES], uint32_t *ret_fd_count)
 {
     uint64_t asked_ns = tni_os_now_ns();
-    int got = tni_os_receive(socket_fd,
-                             &(struct tni_os_buffer){ret_reply, sizeof *ret_reply, got_fds, 2},
-                             deadline_ns, ret_fd_count);
+    const struct tni_os_buffer buffer = {ret_reply, sizeof *ret_reply, got_fds, TNI_PIECES};
+    int got = tni_os_receive(socket_fd, &buffer, deadline_ns, ret_fd_count);
     if (got == 0)
         return tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
     if (got == TN_ERR_TIMED_OUT)
         return tni_fail(TN_ERR_TIMED_OUT, "tenond has not answered for %llu ms",
                         (unsigned long long)((tni_os_now_ns() - asked_ns) / MS_NS));
-    if (got < 0)
+    if (got < 0 && got != TN_ERR_INVALID)
         return got;
     if (got != (int)sizeof *ret_reply || ret_reply->magic != TNI_REQUEST_MAGIC)
-        return tni_fail(TN_ERR_MANAGER, "tenond sent a malformed reply of %d bytes", got);
+        return tni_fail(TN_ERR_MANAGER, "tenond sent a malformed reply");
     return 0;
 }
 
@@ -105,7 +104,7 @@ int tni_manager_talk(int socket_fd, const struct tni_inquiry *inquiry, uint64_t 
 {
     const uint32_t wanted_fds = inquiry->wanted_fds;
     struct tni_reply reply = {0};
-    int got_fds[2] = {-1, -1};
+    int got_fds[TNI_PIECES];
     uint32_t got_count = 0;
     int status = tni_os_send(socket_fd, &inquiry->request, sizeof inquiry->request,
                              inquiry->fds, inquiry->fd_count);
@@ -118,8 +117,8 @@ int tni_manager_talk(int socket_fd, const struct tni_inquiry *inquiry, uint64_t 
     if (has_fds && status == 0) {
         memcpy(ret_fds, got_fds, wanted_fds * sizeof *got_fds);
     } else {
-        tni_os_close(got_fds[0]);
-        tni_os_close(got_fds[1]);
+        for (uint32_t i = 0; i < got_count; i++)
+            tni_os_close(got_fds[i]);
     }
     if (status == 0)
         *ret_reply = reply;

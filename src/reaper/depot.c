@@ -2,7 +2,8 @@
 /*
  * depot: the descriptors that tenond keeps for all members.
  *
- * Nouns: deposit (a descriptor that tenond keeps for a block and its generation),
+ * Nouns: deposit (the descriptors that tenond keeps for a block and its generation: one, or one
+ * for each piece of its memory; they travel in one message, so tenond has all or none),
  * connection (this process's connection to tenond, which stays open).
  * I1  One thread at a time uses a connection (it has the lock of mappings), and only in the
  *     process that opened the connection, and only while the descriptor is still that
@@ -24,8 +25,7 @@
 #define MS_NS UINT64_C(1000000)
 enum { ANSWER_MS = 1000, PAUSE_MS = 1000, MAX_KILLED = 4, ID_TEXT_BYTES = 33 };
 
-/* ---- the connection
- * ---------------------------------------------------------------------------- */
+/* ---- the connection ---------------------------------------------------------------------- */
 
 /* A program may have closed this descriptor, and have another file under its number. */
 static bool is_open(const struct tni_depot_connection *connection)
@@ -70,7 +70,7 @@ static int open_connection(struct tn_domain *d)
 
 /* I1, I2. @return as tni_manager_talk(), or TN_ERR_NOT_FOUND: no tenond listens */
 static int talk(struct tn_domain *d, const struct tni_inquiry *inquiry,
-                struct tni_reply *ret_reply, int *ret_fd)
+                struct tni_reply *ret_reply, int *ret_fds)
 {
     struct tni_depot_connection *connection = &tni_backing_part(d)->depot_connection;
     uint64_t deadline_ns = tni_os_now_ns() + ANSWER_MS * MS_NS;
@@ -78,7 +78,7 @@ static int talk(struct tn_domain *d, const struct tni_inquiry *inquiry,
         bool was_open = is_open(connection);
         int status = was_open ? 0 : open_connection(d);
         if (status == 0)
-            status = tni_manager_talk(connection->fd, inquiry, deadline_ns, ret_reply, ret_fd);
+            status = tni_manager_talk(connection->fd, inquiry, deadline_ns, ret_reply, ret_fds);
         if (status == 0)
             return 0;
         close_connection(connection);
@@ -101,30 +101,27 @@ static void write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
         snprintf(text + 2 * i, 3, "%02x", id[i]);
 }
 
-/* What a descriptor in the depot is kept under. */
+/* What descriptors in the depot are kept under. */
 struct place {
     tni_block block;
     uint32_t generation;
 };
 
-/* DEPOSIT `fd`, or FETCH *ret_fd with `fd` -1. */
-static int ask(struct tn_domain *d, const struct place *place, int fd,
-               struct tni_reply *ret_reply, int *ret_fd)
+/* DEPOSIT the descriptors of the inquiry, or FETCH if it has none. Fills in its request. */
+static int ask(struct tn_domain *d, const struct place *place, struct tni_inquiry *inquiry,
+               struct tni_reply *ret_reply, int *ret_fds)
 {
     struct tni_depot_connection *connection = &tni_backing_part(d)->depot_connection;
-    bool is_deposit = fd >= 0;
-    struct tni_inquiry inquiry = {
-        .fds = &fd, .fd_count = is_deposit, .wanted_fds = !is_deposit};
     char id[ID_TEXT_BYTES];
     int status = check_pause(connection);
     if (status != 0)
         return status;
     write_id(d->segment.id, id);
-    tni_manager_fill(&inquiry.request, is_deposit ? TNI_REQUEST_DEPOSIT : TNI_REQUEST_FETCH,
-                     id);
-    inquiry.request.block = place->block.id;
-    inquiry.request.generation = place->generation;
-    status = talk(d, &inquiry, ret_reply, ret_fd);
+    tni_manager_fill(&inquiry->request,
+                     inquiry->fd_count > 0 ? TNI_REQUEST_DEPOSIT : TNI_REQUEST_FETCH, id);
+    inquiry->request.block = place->block.id;
+    inquiry->request.generation = place->generation;
+    status = talk(d, inquiry, ret_reply, ret_fds);
     if (status == TN_ERR_TIMED_OUT)
         connection->pause_ns = tni_os_now_ns() + PAUSE_MS * MS_NS;
     if (d->is_closed)
@@ -183,29 +180,31 @@ static int fail_put(const struct tni_reply *reply, tni_block block)
 }
 
 /* Deposit with a tenond, which is started if there is none. If one is killed, ask the next. */
-static int deposit_or_start(struct tn_domain *d, const struct place *place, int fd,
-                            struct tni_reply *ret_reply)
+static int deposit_or_start(struct tn_domain *d, const struct place *place,
+                            struct tni_inquiry *inquiry, struct tni_reply *ret_reply)
 {
     for (int killed = 0;; killed++) {
         int status = summon(d);
         if (status == 0)
-            status = ask(d, place, fd, ret_reply, NULL);
+            status = ask(d, place, inquiry, ret_reply, NULL);
         if ((status != TN_ERR_CLOSED && status != TN_ERR_NOT_FOUND) || killed == MAX_KILLED)
             return status;
     }
 }
 
-static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
+static int put(struct tn_domain *d, tni_block block, uint32_t generation, const int *fds,
+               uint32_t fd_count)
 {
     struct tni_depot_connection *connection = &tni_backing_part(d)->depot_connection;
     uint64_t manager = atomic_load(&d->segment.header->manager), nobody = 0;
     const struct place place = {block, generation};
+    struct tni_inquiry inquiry = {.fds = fds, .fd_count = fd_count};
     struct tni_reply reply;
-    int status = deposit_or_start(d, &place, fd, &reply);
+    int status = deposit_or_start(d, &place, &inquiry, &reply);
     /* A tenond that could not search every process may not know the domain. */
     if (status == 0 && reply.status == TN_ERR_NOT_FOUND && is_for_our_tenond(d) &&
         (status = tni_manager_register(d)) == 0)
-        status = deposit_or_start(d, &place, fd, &reply);
+        status = deposit_or_start(d, &place, &inquiry, &reply);
     if (status == 0 && reply.status != 0)
         status = fail_put(&reply, block);
     /* The tenond that has the first deposit: if another one follows, I3 applies. */
@@ -216,20 +215,24 @@ static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd
     return status;
 }
 
-int tni_manager_deposit(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
+int tni_manager_deposit(struct tn_domain *d, tni_block block, uint32_t generation,
+                        const int *fds, uint32_t fd_count)
 {
+    struct tni_inquiry inquiry = {.fds = fds, .fd_count = fd_count};
     struct tni_reply reply;
-    int status = ask(d, &(struct place){block, generation}, fd, &reply, NULL);
+    int status = ask(d, &(struct place){block, generation}, &inquiry, &reply, NULL);
     if (status == 0 && reply.status != 0)
         return tni_fail(reply.status, "tenond (process %d) does not take a descriptor: %s",
                         reply.pid, tn_status_sentence(reply.status));
     return status;
 }
 
-static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *ret_fd)
+static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *ret_fds,
+               uint32_t fd_count)
 {
+    struct tni_inquiry inquiry = {.wanted_fds = fd_count};
     struct tni_reply reply;
-    int status = ask(d, &(struct place){block, generation}, -1, &reply, ret_fd);
+    int status = ask(d, &(struct place){block, generation}, &inquiry, &reply, ret_fds);
     if (status == 0 && reply.status == TN_ERR_TIMED_OUT)
         return tni_fail(TN_ERR_TIMED_OUT,
                         "tenond (process %d) has not got all descriptors from its vault yet",

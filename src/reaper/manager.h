@@ -13,7 +13,7 @@ struct tni_inquiry {
     struct tni_request request;
     const int *fds; /* [fd_count] to send */
     uint32_t fd_count;
-    uint32_t wanted_fds; /* that must come with a reply that says 0: at most 2 */
+    uint32_t wanted_fds; /* so many must come with a reply that says 0: at most TNI_PIECES */
 };
 
 /**

@@ -88,7 +88,8 @@ int tni_manager_register(struct tn_domain *domain);
  * connection, and those that tenond answers: TN_ERR_STALE, TN_ERR_FULL, TN_ERR_NOT_FOUND (it
  * does not know the domain).
  */
-int tni_manager_deposit(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
+int tni_manager_deposit(struct tn_domain *domain, tni_block block, uint32_t generation,
+                        const int *fds, uint32_t fd_count);
 /**
  * Get the descriptors of a domain by its name, or by the 32 hex digits of its id: from tenond,
  * else from a member. TN_ERR_NOT_FOUND; TN_ERR_INVALID: two domains have the name. The card of

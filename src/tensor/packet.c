@@ -86,7 +86,8 @@ int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, tn_deadline
         status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a packet");
     } else {
         size_t size_bytes = write_packet(tensor, held, view_bytes, flags, bytes);
-        status = tni_os_socket_send(socket_fd, bytes, size_bytes, fd, deadline.ns);
+        const struct tni_os_message message = {bytes, size_bytes, &fd, 1};
+        status = tni_os_socket_send(socket_fd, &message, deadline.ns);
     }
     tni_attributes_drop(held);
     free(bytes);

@@ -13,6 +13,7 @@
 #include "harness/harness.h"
 #include "os/os.h"
 #include "process/process.h"
+#include "tenond/bundle.h"
 #include "tenond/vault.h"
 
 enum { FAKE_VAULT_ENTRIES = 16, FAKE_VAULT_MS = 20000 };
@@ -27,15 +28,16 @@ struct fake_vault {
 
 struct fake_vault_entry {
     struct vault_packet packet;
-    int fd;
+    struct bundle bundle;
 };
 
 static inline void fake_vault_send(int fd, const struct vault_packet *packet, uint32_t verb,
-                                   int with_fd)
+                                   const struct bundle *bundle)
 {
     struct vault_packet p = *packet;
     p.verb = verb;
-    (void)!tni_os_socket_send(fd, &p, sizeof p, with_fd, tnt_until_ns(FAKE_VAULT_MS));
+    const struct tni_os_message message = {&p, sizeof p, bundle_fds(bundle), bundle->count};
+    (void)!tni_os_socket_send(fd, &message, tnt_until_ns(FAKE_VAULT_MS));
 }
 
 /* @return whether the client stays */
@@ -45,11 +47,12 @@ static inline bool fake_vault_list(struct fake_vault *v, int fd,
     bool breaks = atomic_load(&v->breaks) > 0;
     atomic_fetch_add(&v->lists, 1);
     for (uint32_t i = 0; i < count && !(breaks && i == 1); i++)
-        fake_vault_send(fd, &at[i].packet, VAULT_PUT, at[i].fd);
+        fake_vault_send(fd, &at[i].packet, VAULT_PUT, &at[i].bundle);
     if (!breaks)
-        fake_vault_send(fd, &(struct vault_packet){.magic = VAULT_MAGIC}, VAULT_END, -1);
+        fake_vault_send(fd, &(struct vault_packet){.magic = VAULT_MAGIC}, VAULT_END,
+                        &(struct bundle){0});
     else if (v->breaks_with_nonsense)
-        (void)!tni_os_socket_send(fd, "nonsense", 8, -1, tnt_until_ns(FAKE_VAULT_MS));
+        (void)!tni_os_send(fd, "nonsense", 8, NULL, 0);
     if (breaks)
         atomic_fetch_sub(&v->breaks, 1);
     return !breaks;
@@ -60,7 +63,7 @@ static inline void fake_vault_drop(struct fake_vault_entry *at, uint32_t *count,
 {
     for (uint32_t i = 0; i < *count; i++)
         if (at[i].packet.block == p->block && at[i].packet.generation == p->generation) {
-            tni_os_close(at[i].fd);
+            bundle_close(&at[i].bundle);
             at[i] = at[--*count];
             return;
         }
@@ -72,17 +75,18 @@ static inline bool fake_vault_serve(struct fake_vault *v, int fd, struct fake_va
 {
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
-    int with_fd = -1;
-    int got = tni_os_receive(fd, &(struct tni_os_buffer){&p, sizeof p, &with_fd, 1},
-                             TNI_FOREVER, &fd_count);
+    int fds[TNI_PIECES];
+    const struct tni_os_buffer buffer = {&p, sizeof p, fds, TNI_PIECES};
+    int got = tni_os_receive(fd, &buffer, TNI_FOREVER, &fd_count);
     if (got != (int)sizeof p || p.magic != VAULT_MAGIC)
         return false;
     if (p.verb == VAULT_LIST)
         return fake_vault_list(v, fd, at, *count);
     fake_vault_drop(at, count, &p); /* a put of the same storage replaces the entry */
     if (p.verb == VAULT_PUT) {
-        TN_CHECK(*count < FAKE_VAULT_ENTRIES && with_fd >= 0);
-        at[(*count)++] = (struct fake_vault_entry){p, with_fd};
+        TN_CHECK(*count < FAKE_VAULT_ENTRIES && fd_count > 0);
+        at[*count].packet = p;
+        TN_CHECK_OK(bundle_make(fds, fd_count, &at[(*count)++].bundle));
     }
     atomic_fetch_add(p.verb == VAULT_PUT ? &v->puts : &v->drops, 1);
     return true;

@@ -599,10 +599,13 @@ static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uin
 {
     int fd = connect_to_tenond(), status = 1, got;
     struct tni_reply reply;
-    uint32_t got_fds;
+    int got_fds[2];
+    uint32_t got_count;
     TN_CHECK_OK(tni_os_send(fd, bytes, size_bytes, fds, fd_count));
-    while ((got = tni_os_receive(fd, &(struct tni_os_buffer){&reply, sizeof reply, NULL, 0},
-                                 tnt_until_ns(LONG_MS), &got_fds)) > 0) {
+    while ((got = tni_os_receive(fd, &(struct tni_os_buffer){&reply, sizeof reply, got_fds, 2},
+                                 tnt_until_ns(LONG_MS), &got_count)) > 0) {
+        for (uint32_t i = 0; i < got_count; i++)
+            tni_os_close(got_fds[i]);
         TN_CHECK(got == (int)sizeof reply && reply.magic == TNI_REQUEST_MAGIC);
         status = reply.status;
     }

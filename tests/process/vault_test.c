@@ -685,8 +685,8 @@ TN_TEST(a_client_that_sends_nonsense_does_not_harm_the_vault)
         others[i] = connect_to_vault();
         for (size_t k = 0; k < sizeof noise; k++)
             noise[k] = (char)tnt_random();
-        TN_CHECK_OK(tni_os_socket_send(others[i], noise, 1 + tnt_random_below(sizeof noise),
-                                       i % 2 == 0 ? sealed : -1, tnt_until_ns(BACKING_MS)));
+        TN_CHECK_OK(tni_os_send(others[i], noise, 1 + tnt_random_below(sizeof noise), &sealed,
+                                i % 2 == 0));
     }
     kill_and_await(old, SIGKILL);
     await_storages(await_successor(d, old), 3);

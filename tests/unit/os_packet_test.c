@@ -54,9 +54,17 @@ static size_t total_of(const void *head)
     return size_bytes;
 }
 
+/* sent_fd -1: no descriptor */
+static int send_until(int fd, const void *bytes, size_t size_bytes, int sent_fd,
+                      uint64_t deadline_ns)
+{
+    const struct tni_os_message message = {bytes, size_bytes, &sent_fd, sent_fd >= 0};
+    return tni_os_socket_send(fd, &message, deadline_ns);
+}
+
 static int send_packet(int fd, uint32_t size_bytes, uint32_t number, int sent_fd)
 {
-    return tni_os_socket_send(fd, make_packet(size_bytes, number), size_bytes, sent_fd, soon());
+    return send_until(fd, make_packet(size_bytes, number), size_bytes, sent_fd, soon());
 }
 
 static int receive(int fd, int *ret_fd, uint64_t deadline_ns)
@@ -378,12 +386,12 @@ static void full_body(struct pair *pair)
     int status = 0;
     int fd = -1;
     while (status == 0 && count < 100000) {
-        status = tni_os_socket_send(pair->here, make_packet(5000, count), 5000, -1, 0);
+        status = send_until(pair->here, make_packet(5000, count), 5000, -1, 0);
         count += status == 0;
     }
     CHECK(status == TN_ERR_TIMED_OUT && count > 1);
-    CHECK(tni_os_socket_send(pair->here, make_packet(5000, count), 5000, -1,
-                             tni_os_now_ns() + SOON_NS) == TN_ERR_TIMED_OUT);
+    CHECK(send_until(pair->here, make_packet(5000, count), 5000, -1,
+                     tni_os_now_ns() + SOON_NS) == TN_ERR_TIMED_OUT);
     for (uint32_t i = 0; i < count; i++)
         check_packet(receive(pair->there, &fd, 0), 5000, i);
     CHECK(receive(pair->there, &fd, 0) == TN_ERR_TIMED_OUT);
@@ -423,7 +431,7 @@ static void small_buffer_body(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 
     /* The other side is closed. */
-    CHECK(tni_os_socket_send(pair.here, make_packet(MOST, 1), MOST, -1, 0) == TN_ERR_TIMED_OUT);
+    CHECK(send_until(pair.here, make_packet(MOST, 1), MOST, -1, 0) == TN_ERR_TIMED_OUT);
     CHECK(strstr(tn_error_detail(), "out of step") != NULL);
     int fd = open_pair(SOCK_SEQPACKET).here;
     set_small_buffer(fd);
@@ -502,6 +510,43 @@ static void check_full_table(int kind)
     close(pair.here);
     check_packet(receive(pair.there, &fd, soon()), 100, 2);
     CHECK(fd >= 0);
+}
+
+static void several_body(struct pair *pair)
+{
+    enum { MOST_FDS = 253 };
+    static const uint32_t counts[] = {0, 1, 128, MOST_FDS};
+    int fds[MOST_FDS + 1], taken[MOST_FDS], fd = -1;
+    for (int i = 0; i <= MOST_FDS; i++)
+        fds[i] = i % 2 == 0 ? pair->here : pair->there;
+    uint32_t before = open_count();
+    struct tni_os_message message = {make_packet(100, 1), 100, fds, MOST_FDS + 1};
+    CHECK(tni_os_socket_send(pair->here, &message, soon()) == TN_ERR_INVALID);
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+        uint32_t count = 9999;
+        message.fd_count = counts[n];
+        CHECK(tni_os_socket_send(pair->here, &message, soon()) == 0);
+        CHECK(tni_os_receive(pair->there,
+                             &(struct tni_os_buffer){got, sizeof got, taken, MOST_FDS}, soon(),
+                             &count) == 100);
+        CHECK(count == counts[n] && open_count() == before + count);
+        for (uint32_t i = 0; i < count; i++) {
+            CHECK(is_same(taken[i], fds[i]));
+            tni_os_close(taken[i]);
+        }
+        /* A receive that has one place keeps the first. */
+        CHECK(tni_os_socket_send(pair->here, &message, soon()) == 0);
+        check_packet(receive(pair->there, &fd, soon()), 100, 1);
+        CHECK(counts[n] == 0 ? fd == -1 : is_same(fd, fds[0]));
+        tni_os_close(fd);
+        CHECK(open_count() == before);
+    }
+}
+
+static void a_packet_carries_many_descriptors_in_their_order(void **state)
+{
+    (void)state;
+    for_both(several_body);
 }
 
 static void full_table_body(void) { check_full_table(SOCK_STREAM); }
@@ -593,7 +638,7 @@ static void others_body(void)
     check_refused(datagrams.here);
     CHECK(tni_os_pipe(ends) == 0);
     check_refused(ends[0]);
-    CHECK(tni_os_socket_send(-1, "x", 1, -1, 0) == TN_ERR_INVALID);
+    CHECK(send_until(-1, "x", 1, -1, 0) == TN_ERR_INVALID);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct sockaddr_un any = {.sun_family = AF_UNIX};
         int fd = socket(AF_UNIX, kinds[i], 0);
@@ -605,9 +650,9 @@ static void others_body(void)
     check_refused(connect_to_loopback());
 
     struct pair pair = open_pair(SOCK_STREAM);
-    CHECK(tni_os_socket_send(pair.here, sent, 0, -1, 0) == TN_ERR_INVALID);
-    CHECK(tni_os_socket_send(pair.here, sent, MOST + 1, -1, 0) == TN_ERR_INVALID);
-    CHECK(tni_os_socket_send(pair.here, sent, 1, OTHER_FD, soon()) == TN_ERR_INVALID);
+    CHECK(send_until(pair.here, sent, 0, -1, 0) == TN_ERR_INVALID);
+    CHECK(send_until(pair.here, sent, MOST + 1, -1, 0) == TN_ERR_INVALID);
+    CHECK(send_until(pair.here, sent, 1, OTHER_FD, soon()) == TN_ERR_INVALID);
 }
 
 static void other_sockets_and_other_files_are_refused(void **state)
@@ -633,6 +678,7 @@ int main(void)
         cmocka_unit_test(a_send_ends_at_its_deadline_with_no_partial_packet),
         cmocka_unit_test(a_packet_that_is_larger_than_the_buffer_is_sent_in_parts),
         cmocka_unit_test(a_packet_sent_in_parts_has_its_descriptor_once),
+        cmocka_unit_test(a_packet_carries_many_descriptors_in_their_order),
         cmocka_unit_test(a_full_table_fails_before_a_packet_is_taken),
         cmocka_unit_test(the_soft_limit_is_raised_for_a_packet),
         cmocka_unit_test(

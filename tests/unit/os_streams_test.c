@@ -94,7 +94,7 @@ static void channels_body(void)
     CHECK(count == 2);
     check_above(fds[0]);
     check_above(fds[1]);
-    CHECK(tni_os_socket_send(pair[0], "a", 1, ends[0], soon()) == 0);
+    CHECK(tni_os_socket_send(pair[0], &(struct tni_os_message){"a", 1, ends, 1}, soon()) == 0);
     CHECK(tni_os_socket_receive(pair[1], &(struct tni_os_packet){&byte, 1, 1, one_byte}, soon(),
                                 &fd) == 1);
     check_above(fd);
@@ -149,7 +149,8 @@ static void full_body(void)
     CHECK(tni_os_memory_create("t", PAGE, &memory) == 0);
     CHECK(tni_os_pair(pair) == 0);
     CHECK(tni_os_send(pair[0], "a", 1, &memory, 1) == 0);
-    CHECK(tni_os_socket_send(pair[0], "b", 1, memory, soon()) == 0);
+    CHECK(tni_os_socket_send(pair[0], &(struct tni_os_message){"b", 1, &memory, 1}, soon()) ==
+          0);
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     while ((got = dup(memory)) >= 0) {
     }

@@ -134,10 +134,12 @@ static void gc(struct tenond *t)
 /* A request with its descriptors, and what is answered. */
 struct exchange {
     struct tni_request request;
-    int fds[2]; /* [fd_count]; -1 once consumed */
+    int fds[TNI_PIECES]; /* [fd_count]; consumed if fd_count is 0 afterwards */
     uint32_t fd_count;
-    int found_fds[2]; /* [found_count], borrowed from the domain */
+    const int *found_fds; /* [found_count], borrowed from the domain */
     uint32_t found_count;
+    int domain_fds[2]; /* what FIND has found */
+    bool is_too_large; /* this process had no room for the descriptors */
 };
 
 static int fetch(struct tenond *t, struct exchange *e)
@@ -147,9 +149,12 @@ static int fetch(struct tenond *t, struct exchange *e)
     if (d == NULL)
         return TN_ERR_NOT_FOUND;
     tenond_recall_catch_up(t);
-    int status =
-        tenond_fetch(d, (tni_block){request->block}, request->generation, &e->found_fds[0]);
-    e->found_count = status == 0;
+    const struct bundle *bundle;
+    int status = tenond_fetch(d, (tni_block){request->block}, request->generation, &bundle);
+    if (status == 0) {
+        e->found_fds = bundle_fds(bundle);
+        e->found_count = bundle->count;
+    }
     if (status == TN_ERR_NOT_FOUND && tenond_recall_is_unheard(t))
         return TN_ERR_TIMED_OUT; /* the process asks again */
     return status;
@@ -157,15 +162,16 @@ static int fetch(struct tenond *t, struct exchange *e)
 
 static int deposit(struct tenond *t, struct exchange *e)
 {
-    const struct tenond_offer offer = {{e->request.block}, e->request.generation, e->fds[0]};
-    if (e->fd_count != 1)
-        return TN_ERR_INVALID;
+    const struct tenond_offer offer = {
+        {e->request.block}, e->request.generation, e->fds, e->fd_count};
+    if (e->is_too_large)
+        return TN_ERR_FULL;
     struct tenond_domain *d = tenond_find_id(t, e->request.name);
     if (d == NULL)
         return TN_ERR_NOT_FOUND;
     int status = tenond_deposit(t, d, &offer);
     if (status == 0)
-        e->fds[0] = -1;
+        e->fd_count = 0;
     return status;
 }
 
@@ -175,9 +181,10 @@ static int find(struct tenond *t, struct exchange *e)
     if (d == NULL)
         return TN_ERR_NOT_FOUND;
     tenond_linger(d);
-    e->found_fds[0] = tenond_segment(d)->control_fd;
-    e->found_fds[1] = tenond_segment(d)->arena_fd;
-    e->found_count = 2;
+    e->domain_fds[0] = tenond_segment(d)->control_fd;
+    e->domain_fds[1] = tenond_segment(d)->arena_fd;
+    e->found_fds = e->domain_fds;
+    e->found_count = TNI_COUNT(e->domain_fds);
     return 0;
 }
 
@@ -191,7 +198,7 @@ static int answer(struct tenond *t, struct exchange *e)
         if (e->fd_count != 2)
             return TN_ERR_INVALID;
         status = tenond_add(t, e->fds[0], e->fds[1]);
-        e->fds[0] = e->fds[1] = -1;
+        e->fd_count = 0;
         return status;
     case TNI_REQUEST_FIND:
         return find(t, e);
@@ -232,7 +239,8 @@ static bool serve(struct tenond *t, struct tenond_client *client, struct exchang
         return false;
     }
     client->since_ns = tni_os_now_ns();
-    return tni_os_socket_send(client->fd, &reply, sizeof reply, e->found_fds[0], 0) == 0;
+    const struct tni_os_message message = {&reply, sizeof reply, e->found_fds, e->found_count};
+    return tni_os_socket_send(client->fd, &message, 0) == 0;
 }
 
 static void refuse(const struct tenond_client *client)
@@ -246,15 +254,18 @@ static void refuse(const struct tenond_client *client)
 void tenond_client_ready(struct tenond *t, uint32_t index)
 {
     struct tenond_client *client = index < TENOND_CLIENTS ? &t->clients[index] : NULL;
-    struct exchange e = {.fds = {-1, -1}, .found_fds = {-1, -1}};
+    struct exchange e = {0};
     bool stays = false;
 
     if (client == NULL || client->fd < 0)
         return;
-    const struct tni_os_buffer buffer = {&e.request, sizeof e.request, e.fds, 2};
+    const struct tni_os_buffer buffer = {&e.request, sizeof e.request, e.fds, TNI_COUNT(e.fds)};
     int got = tni_os_receive(client->fd, &buffer, 0, &e.fd_count);
     if (got == TN_ERR_TIMED_OUT)
         return; /* another client has got this place since the loop returned the tag */
+    e.is_too_large = got == TN_ERR_SYSTEM && e.request.verb == TNI_REQUEST_DEPOSIT;
+    if (e.is_too_large)
+        got = sizeof e.request; /* the packet came, without its descriptors */
     if (got > 0 && is_request(&e.request, got))
         stays = serve(t, client, &e);
     else if (is_of_another_version(&e.request, got))
@@ -262,8 +273,7 @@ void tenond_client_ready(struct tenond *t, uint32_t index)
     else if (got != 0)
         tni_log(TNI_LOG_WARNING, "closed a connection after a malformed packet of %d bytes",
                 got);
-    tni_os_close(e.fds[0]);
-    tni_os_close(e.fds[1]);
+    bundle_close_fds(e.fds, e.fd_count);
     if (!stays)
         close_client(t, client);
 }

@@ -3,16 +3,19 @@
  * deposits: descriptors of storages outside of the arena, kept so that a storage can be
  * mapped after its maker has ended.
  *
- * Nouns: deposit (a descriptor under a block and its generation), sweep (a check of all
- * deposits of a domain, which drops those whose block has ended).
- * I1  A deposit is accepted only if it is what its block says: an object with that inode,
- *     sealed against shrinking, of this user. Of memory of a device only the inode can be
- *     checked, which all memory of its driver has. The block is checked again before the
- *     descriptor is given out.
+ * Nouns: deposit (the descriptors of a block, under the block and its generation: one, or one
+ * for each piece of its memory), sweep (a check of all deposits of a domain, which drops those
+ * whose block has ended).
+ * I1  A deposit is accepted only if it is what its block says: as many descriptors, each of an
+ *     object with that inode, sealed against shrinking, of this user. Of memory of a device
+ *     only the inode can be checked, which all memory of its driver has. The block is checked
+ *     again before the descriptors are given out.
  * I2  A deposit whose block has ended is dropped by the next sweep: after a ring, or at the
  *     next tick. Sweeps take at most a part of our time, however many deposits there are.
- * I3  Deposits never use the descriptors that watches and connections need. The vault has
- *     the same limit, and needs fewer descriptors for itself.
+ * I3  Deposits never use the descriptors that watches, connections and the message of one more
+ *     deposit need. The vault has the same limit, and needs fewer descriptors for itself.
+ * I4  All descriptors of a deposit come in one message, and are kept, sent to the vault, given
+ *     out and closed together: no process has some of them only.
  * Death: our successor gets the deposits from the vault (recall.c), and from members that
  * still have the descriptors.
  */
@@ -21,7 +24,7 @@
 #include "tenond.h"
 
 #define SWEEP_LEAST_NS UINT64_C(10000000)
-enum { SWEEP_SHARE = 8, RESERVE_MOST = 600 };
+enum { SWEEP_SHARE = 8, RESERVE_MOST = 600 + TNI_PIECES };
 
 void tenond_deposits_limit(struct tenond *t)
 {
@@ -71,8 +74,8 @@ static void drop(struct tenond *t, struct tenond_domain *d, struct tenond_deposi
     tenond_mirror_drop(t, d, deposit);
     struct tenond_deposit *last = &all->at[--all->count];
     all->places[deposit->index] = 0;
-    tni_os_close(deposit->fd);
-    t->deposit_count--;
+    t->deposit_count -= deposit->bundle.count;
+    bundle_close(&deposit->bundle);
     if (deposit == last)
         return;
     *deposit = *last;
@@ -110,7 +113,6 @@ static int check_block(const struct tni_segment *s, tni_block block, uint32_t ge
     return 0;
 }
 
-/* I1 */
 static int check_object(const struct tni_backing *b, int fd)
 {
     struct tni_os_memory memory;
@@ -127,6 +129,15 @@ static int check_object(const struct tni_backing *b, int fd)
     return 0;
 }
 
+/* I1 */
+static int check_objects(const struct tni_backing *b, const struct tenond_offer *offer)
+{
+    int status = offer->fd_count == tni_backing_descriptors(b) ? 0 : TN_ERR_INVALID;
+    for (uint32_t i = 0; status == 0 && i < offer->fd_count; i++)
+        status = check_object(b, offer->fds[i]);
+    return status;
+}
+
 /* ---- requests ---------------------------------------------------------------------------- */
 
 static bool is_backing(const struct tenond_domain *d, tni_block block)
@@ -138,16 +149,19 @@ static bool is_backing(const struct tenond_domain *d, tni_block block)
 static int add(struct tenond *t, struct tenond_domain *d, const struct tenond_offer *offer)
 {
     struct tenond_deposits *all = &d->deposits;
-    if (t->deposit_count >= t->deposit_limit)
+    struct bundle bundle;
+    if ((uint64_t)t->deposit_count + offer->fd_count > t->deposit_limit)
         return TN_ERR_FULL;
     int status = ensure_table(d);
+    if (status == 0)
+        status = bundle_make(offer->fds, offer->fd_count, &bundle);
     if (status != 0)
         return status;
     uint32_t index = tni_block_index(offer->block);
     all->at[all->count++] = (struct tenond_deposit){
-        .index = index, .generation = offer->generation, .fd = offer->fd};
+        .index = index, .generation = offer->generation, .bundle = bundle};
     all->places[index] = all->count;
-    t->deposit_count++;
+    t->deposit_count += bundle.count;
     atomic_store(
         &((struct tni_backing *)tni_payload_look(tenond_segment(d), offer->block))->depositary,
         d->domain->who);
@@ -163,17 +177,19 @@ int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d,
         return TN_ERR_INVALID;
     int status = check_block(tenond_segment(d), offer->block, offer->generation, &b);
     if (status == 0)
-        status = check_object(&b, offer->fd);
+        status = check_objects(&b, offer);
     if (status != 0)
         return status;
     struct tenond_deposit *deposit = find(d, offer->block);
-    if (deposit != NULL && deposit->generation == offer->generation) {
-        tni_os_close(offer->fd); /* we have one already */
+    if (deposit != NULL && deposit->generation == offer->generation &&
+        deposit->bundle.count == offer->fd_count) {
+        bundle_close_fds(offer->fds, offer->fd_count); /* we have them already */
         *ret_deposit = deposit;
         return 0;
     }
+    /* Of an earlier generation, which no sweep has seen yet, or from before a move. */
     if (deposit != NULL)
-        drop(t, d, deposit); /* of an earlier generation, which no sweep has seen yet */
+        drop(t, d, deposit);
     if ((status = add(t, d, offer)) == 0)
         *ret_deposit = find(d, offer->block);
     return status;
@@ -191,14 +207,16 @@ int tenond_deposit(struct tenond *t, struct tenond_domain *d, const struct tenon
     return 0;
 }
 
-int tenond_fetch(struct tenond_domain *d, tni_block block, uint32_t generation, int *ret_fd)
+int tenond_fetch(struct tenond_domain *d, tni_block block, uint32_t generation,
+                 const struct bundle **ret_bundle)
 {
     struct tni_backing b;
     struct tenond_deposit *deposit = is_backing(d, block) ? find(d, block) : NULL;
     if (deposit == NULL || deposit->generation != generation ||
-        check_block(tenond_segment(d), block, generation, &b) != 0)
+        check_block(tenond_segment(d), block, generation, &b) != 0 ||
+        deposit->bundle.count != tni_backing_descriptors(&b))
         return TN_ERR_NOT_FOUND;
-    *ret_fd = deposit->fd;
+    *ret_bundle = &deposit->bundle;
     return 0;
 }
 

@@ -98,7 +98,8 @@ static int give_deposits(const struct tenond_domain *d)
     for (uint32_t i = 0; i < d->deposits.count && status == 0; i++) {
         const struct tenond_deposit *deposit = &d->deposits.at[i];
         tni_block block = tni_block_make(TNI_BACKING_CLASS, deposit->index);
-        status = tni_manager_deposit(d->domain, block, deposit->generation, deposit->fd);
+        status = tni_manager_deposit(d->domain, block, deposit->generation,
+                                     bundle_fds(&deposit->bundle), deposit->bundle.count);
         status = status == TN_ERR_STALE ? 0 : status;
         TNI_KILL_POINT("tenond_hands_over");
     }

@@ -43,7 +43,8 @@ static struct vault_packet packet_of(const struct tenond_domain *d, uint32_t ver
 
 void tenond_mirror_note(struct tenond *t, struct tenond_deposit *deposit, bool is_mirrored)
 {
-    t->mirror.count += (uint32_t)is_mirrored - (uint32_t)deposit->is_mirrored;
+    t->mirror.count -= deposit->is_mirrored ? deposit->bundle.count : 0;
+    t->mirror.count += is_mirrored ? deposit->bundle.count : 0;
     deposit->is_mirrored = is_mirrored;
 }
 
@@ -141,11 +142,12 @@ static int start_vault(struct tenond *t)
 }
 
 /* @return whether the packet was sent */
-static bool tell(struct tenond *t, const struct vault_packet *p, int fd)
+static bool tell(struct tenond *t, const struct vault_packet *p, const struct bundle *bundle)
 {
+    const struct tni_os_message message = {p, sizeof *p, bundle_fds(bundle), bundle->count};
     if (t->mirror.fd < 0 || t->mirror.is_recalling)
         return false;
-    int status = tni_os_socket_send(t->mirror.fd, p, sizeof *p, fd, tni_os_now_ns() + SEND_NS);
+    int status = tni_os_socket_send(t->mirror.fd, &message, tni_os_now_ns() + SEND_NS);
     if (status == 0)
         return true;
     tni_log(TNI_LOG_WARNING, "gave the vault up, so only tenond has descriptors for now: %s",
@@ -164,7 +166,7 @@ void tenond_mirror_put(struct tenond *t, const struct tenond_domain *d,
         (t->mirror.has_more || tni_os_now_ns() < t->mirror.start_ns || start_vault(t) != 0))
         return;
     const struct vault_packet p = packet_of(d, VAULT_PUT, deposit);
-    if (tell(t, &p, deposit->fd))
+    if (tell(t, &p, &deposit->bundle))
         tenond_mirror_note(t, deposit, true);
 }
 
@@ -176,7 +178,7 @@ void tenond_mirror_drop(struct tenond *t, const struct tenond_domain *d,
         return;
     if (t->mirror.is_recalling)
         tenond_mirror_reject(t, &p, VAULT_DROP);
-    if (t->mirror.is_recalling || tell(t, &p, -1))
+    if (t->mirror.is_recalling || tell(t, &p, &(struct bundle){0}))
         tenond_mirror_note(t, deposit, false);
 }
 

@@ -37,19 +37,20 @@ static struct tenond_domain *find_domain(const struct tenond *t, const uint8_t i
 }
 
 /*
- * Consume the descriptor. Whether an entry of a living domain is over, only its block can say.
+ * Consume the descriptors. Whether an entry of a living domain is over, only its block can say.
  */
-static void take_entry(struct tenond *t, const struct vault_packet *p, int fd)
+static void take_entry(struct tenond *t, const struct vault_packet *p, const int *fds,
+                       uint32_t fd_count)
 {
     struct tenond_domain *d = find_domain(t, p->domain);
     struct tenond_deposit *deposit;
-    const struct tenond_offer offer = {{p->block}, p->generation, fd};
+    const struct tenond_offer offer = {{p->block}, p->generation, fds, fd_count};
     int status = d != NULL ? tenond_deposit_keep(t, d, &offer, &deposit) : TN_ERR_NOT_FOUND;
     if (status == 0) {
         tenond_mirror_note(t, deposit, true);
         return;
     }
-    tni_os_close(fd);
+    bundle_close_fds(fds, fd_count);
     if (d == NULL)
         tenond_mirror_reject(t, p, VAULT_PUT);
     else if (status == TN_ERR_STALE || status == TN_ERR_INVALID)
@@ -63,21 +64,21 @@ static int take_next(struct tenond *t)
 {
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
-    int fd = -1;
-    int got = tni_os_receive(t->mirror.fd, &(struct tni_os_buffer){&p, sizeof p, &fd, 1},
-                             tni_os_now_ns() + RECEIVE_NS, &fd_count);
+    int fds[TNI_PIECES];
+    const struct tni_os_buffer buffer = {&p, sizeof p, fds, TNI_COUNT(fds)};
+    int got = tni_os_receive(t->mirror.fd, &buffer, tni_os_now_ns() + RECEIVE_NS, &fd_count);
     if (got == TN_ERR_SYSTEM && p.magic == VAULT_MAGIC) {
-        t->mirror.more_count++; /* the packet came, but no descriptor was free for it */
+        t->mirror.more_count++; /* the packet came, but its descriptors found no room */
         return 1;
     }
     if (got < 0)
         return got;
     bool is_ours = got == (int)sizeof p && p.magic == VAULT_MAGIC;
-    if (is_ours && p.verb == VAULT_PUT && fd >= 0) {
-        take_entry(t, &p, fd);
+    if (is_ours && p.verb == VAULT_PUT && fd_count > 0) {
+        take_entry(t, &p, fds, fd_count);
         return 1;
     }
-    tni_os_close(fd);
+    bundle_close_fds(fds, fd_count);
     if (is_ours && p.verb == VAULT_END)
         return 0;
     if (got == 0)
@@ -89,7 +90,8 @@ static int take_next(struct tenond *t)
 /* A vault that does not read will not answer soon: that is a failure, not a time limit. */
 static int send_packet(const struct tenond *t, const struct vault_packet *p)
 {
-    int status = tni_os_socket_send(t->mirror.fd, p, sizeof *p, -1, tni_os_now_ns() + SEND_NS);
+    const struct tni_os_message message = {.bytes = p, .size_bytes = sizeof *p};
+    int status = tni_os_socket_send(t->mirror.fd, &message, tni_os_now_ns() + SEND_NS);
     return status == TN_ERR_TIMED_OUT
                ? tni_fail(TN_ERR_SYSTEM, "the vault does not read what tenond sends")
                : status;
@@ -203,8 +205,8 @@ static void finish(struct tenond *t)
     if (t->mirror.ask_ns != 0) /* 0: a domain was adopted meanwhile */
         t->mirror.ask_ns = now_ns + pause_ns;
     tni_log(TNI_LOG_INFO,
-            "took descriptors over from the vault: %u in all; the vault keeps %u that tenond "
-            "cannot keep now",
+            "took descriptors over from the vault: %u in all; the vault keeps those of %u "
+            "storages that tenond cannot keep now",
             t->deposit_count, t->mirror.more_count);
 }
 
@@ -276,7 +278,7 @@ void tenond_recall_ready(struct tenond *t)
     tenond_mirror_give_up(t, t->mirror.start_ns);
 }
 
-/* At most BATCH deposits, so that the loop goes on. */
+/* At most BATCH descriptors, or one deposit more, so that the loop goes on. */
 static void put_missing(struct tenond *t)
 {
     uint32_t left = BATCH;
@@ -287,7 +289,7 @@ static void put_missing(struct tenond *t)
             tenond_mirror_put(t, d, &d->deposits.at[i]);
             if (!d->deposits.at[i].is_mirrored)
                 return;
-            left--;
+            left -= TNI_MIN(left, d->deposits.at[i].bundle.count);
         }
 }
 

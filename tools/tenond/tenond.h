@@ -8,6 +8,7 @@
 #ifndef TENOND_H
 #define TENOND_H
 
+#include "bundle.h"
 #include "reaper/reaper.h"
 #include "store/store.h"
 #include "vault.h"
@@ -23,19 +24,20 @@ struct tenond_watch {
     uint64_t start_time;
 };
 
-/* A descriptor that we keep for all members. */
+/* The descriptors of a block, which we keep for all members. */
 struct tenond_deposit {
     uint32_t index; /* of the block, in TNI_BACKING_CLASS */
     uint32_t generation;
-    int fd;
-    bool is_mirrored; /* the vault has a duplicate */
+    struct bundle bundle;
+    bool is_mirrored; /* the vault has duplicates */
 };
 
-/* A descriptor that a member or the vault offers as the one of a block. */
+/* What a member or the vault offers as the descriptors of a block. */
 struct tenond_offer {
     tni_block block;
     uint32_t generation;
-    int fd;
+    const int *fds; /* [fd_count] */
+    uint32_t fd_count;
 };
 
 /* The deposits of a domain. */
@@ -76,7 +78,7 @@ struct tenond_rejected {
 /* Our connection to the vault. */
 struct tenond_mirror {
     int fd;                /* -1: none */
-    uint32_t count;        /* deposits of which the vault has a duplicate */
+    uint32_t count;        /* descriptors of which the vault has a duplicate */
     uint64_t start_ns;     /* no vault is started before this time */
     bool serves_successor; /* the vault has, or may have, descriptors for our successor */
     bool is_given_up;      /* a vault that we disconnected from may still run */
@@ -115,7 +117,8 @@ struct tenond {
     bool has_missed;     /* the last search found such domains */
     uint64_t missed[TENOND_MISSED]; /* [missed_count], inodes of their control segments */
     uint32_t missed_count;
-    uint32_t descriptor_limit, deposit_limit, deposit_count;
+    uint32_t descriptor_limit;
+    uint32_t deposit_limit, deposit_count; /* descriptors in all deposits: most, and now */
     struct tenond_mirror mirror;
     struct tenond_domain *domains;
     struct tenond_client clients[TENOND_CLIENTS];
@@ -245,21 +248,22 @@ enum { TENOND_RETRY_LEAST_MS = 10, TENOND_RETRY_MOST_MS = 1000, TENOND_POLL_MS =
 
 /* ---- deposits.c -------------------------------------------------------------------------- */
 
-/** Raise our limit of descriptors, and compute how many deposits that allows. */
+/** Raise our limit of descriptors, and compute how many of them deposits may have. */
 void tenond_deposits_limit(struct tenond *tenond);
 /**
- * Keep a descriptor, and send a duplicate to the vault. The descriptor is consumed on success.
- * TN_ERR_STALE: the block has ended; TN_ERR_INVALID: the descriptor is not of the block's
- * object; TN_ERR_FULL: the limit of deposits is reached.
+ * Keep the descriptors of a block, and send duplicates to the vault. The descriptors are
+ * consumed on success; else none is. TN_ERR_STALE: the block has ended; TN_ERR_INVALID: the
+ * block has another number of descriptors, or one is not of its object; TN_ERR_FULL: deposits
+ * would have more descriptors than the limit; TN_ERR_NO_MEMORY.
  */
 int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain,
                    const struct tenond_offer *offer);
-/** Keep a descriptor, but do not send it to the vault. It is consumed on success. */
+/** The same, but send nothing to the vault. */
 int tenond_deposit_keep(struct tenond *tenond, struct tenond_domain *domain,
                         const struct tenond_offer *offer, struct tenond_deposit **ret_deposit);
-/** Find the descriptor of a block; tenond still owns it. TN_ERR_NOT_FOUND. */
+/** Find the descriptors of a block; tenond still owns them. TN_ERR_NOT_FOUND. */
 int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generation,
-                 int *ret_fd);
+                 const struct bundle **ret_bundle);
 /** Have a sweep made soon: blocks may have ended. */
 void tenond_sweep_soon(struct tenond_domain *domain);
 /** Make a sweep if it is due. @return the next time */
@@ -279,7 +283,7 @@ void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domai
 void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
 /** A domain was left, perhaps with entries in the vault: look at them later. */
 void tenond_mirror_left(struct tenond *tenond);
-/** Note whether the vault has a duplicate of a deposit. */
+/** Note whether the vault has duplicates of a deposit. */
 void tenond_mirror_note(struct tenond *tenond, struct tenond_deposit *deposit,
                         bool is_mirrored);
 /** Note that the vault has no duplicates. */

@@ -3,7 +3,8 @@
  * vault: a process that has a duplicate of each of tenond's deposits. It has no seat, and maps
  * no domain. tenond starts it with the first deposit.
  *
- * Nouns: entry (a descriptor under the id of a domain, a block and its generation), caller (a
+ * Nouns: entry (the descriptors of a block, under the id of its domain, the block and its
+ * generation; they came in one packet and leave in one, so it has all of them), caller (a
  * connection that has not been served), client (the connection of the tenond of this folder: a
  * caller that sent a well-formed packet; one at a time).
  * I1  All packets of a client are taken before the next client is answered. So a tenond's
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bundle.h"
 #include "reaper/reaper.h"
 
 #define MS_NS          UINT64_C(1000000)
@@ -39,7 +41,7 @@ enum { ROOM_LEAST = 256, CALLERS = 32 };
 struct entry {
     uint8_t domain[16];
     uint32_t block, generation;
-    int fd; /* -1: this place is empty */
+    struct bundle bundle; /* none: this place is empty */
 };
 
 struct caller {
@@ -47,7 +49,7 @@ struct caller {
     uint64_t since_ns;
     bool has_spoken; /* its first packet came; the rest is read when it is the client */
     struct vault_packet said;
-    int said_fd; /* the descriptor of that packet; -1: none */
+    struct bundle said_bundle; /* the descriptors of that packet */
 };
 
 struct vault {
@@ -74,7 +76,7 @@ static uint32_t place_of(const struct vault *v, const uint8_t domain[16], uint32
 static struct entry *find(const struct vault *v, const uint8_t domain[16], uint32_t block)
 {
     uint32_t i = place_of(v, domain, block);
-    while (v->at[i].fd >= 0 &&
+    while (v->at[i].bundle.count > 0 &&
            (v->at[i].block != block || memcmp(v->at[i].domain, domain, 16) != 0))
         i = (i + 1) & (v->room - 1);
     return &v->at[i];
@@ -85,13 +87,11 @@ static int ensure_room(struct vault *v)
     if (4 * ((uint64_t)v->count + 1) <= 3 * (uint64_t)v->room)
         return 0;
     struct vault grown = {.room = v->room != 0 ? 2 * v->room : ROOM_LEAST};
-    grown.at = reallocarray(NULL, grown.room, sizeof *grown.at);
+    grown.at = calloc(grown.room, sizeof *grown.at);
     if (grown.at == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %u entries", grown.room);
-    for (uint32_t i = 0; i < grown.room; i++)
-        grown.at[i].fd = -1;
     for (uint32_t i = 0; i < v->room; i++)
-        if (v->at[i].fd >= 0)
+        if (v->at[i].bundle.count > 0)
             *find(&grown, v->at[i].domain, v->at[i].block) = v->at[i];
     free(v->at);
     v->at = grown.at;
@@ -99,39 +99,37 @@ static int ensure_room(struct vault *v)
     return 0;
 }
 
-/* @return whether the descriptor was taken */
-static bool put(struct vault *v, const struct vault_packet *p, int fd)
+/* The descriptors are moved into an entry. Without memory, only tenond has them. */
+static void put(struct vault *v, const struct vault_packet *p, struct bundle *bundle)
 {
     if (ensure_room(v) != 0)
-        return false; /* only tenond has the descriptor then */
+        return;
     struct entry *entry = find(v, p->domain, p->block);
-    if (entry->fd >= 0)
-        tni_os_close(entry->fd);
-    else
-        v->count++;
-    *entry = (struct entry){.block = p->block, .generation = p->generation, .fd = fd};
+    v->count += entry->bundle.count == 0;
+    bundle_close(&entry->bundle);
+    *entry = (struct entry){.block = p->block, .generation = p->generation, .bundle = *bundle};
     memcpy(entry->domain, p->domain, sizeof entry->domain);
+    *bundle = (struct bundle){0};
     TNI_KILL_POINT("vault_put");
-    return true;
 }
 
 /* Source: Knuth, The Art of Computer Programming, volume 3, section 6.4, algorithm R. */
 static void drop(struct vault *v, const struct vault_packet *p)
 {
     struct entry *entry = v->count > 0 ? find(v, p->domain, p->block) : NULL;
-    if (entry == NULL || entry->fd < 0 || entry->generation != p->generation)
+    if (entry == NULL || entry->bundle.count == 0 || entry->generation != p->generation)
         return;
-    tni_os_close(entry->fd);
+    bundle_close(&entry->bundle);
     v->count--;
     uint32_t mask = v->room - 1, hole = (uint32_t)(entry - v->at);
-    for (uint32_t i = (hole + 1) & mask; v->at[i].fd >= 0; i = (i + 1) & mask) {
+    for (uint32_t i = (hole + 1) & mask; v->at[i].bundle.count > 0; i = (i + 1) & mask) {
         uint32_t wanted = place_of(v, v->at[i].domain, v->at[i].block);
         if (((i - wanted) & mask) < ((i - hole) & mask))
             continue; /* its search begins behind the hole */
         v->at[hole] = v->at[i];
         hole = i;
     }
-    v->at[hole].fd = -1;
+    v->at[hole].bundle = (struct bundle){0};
     TNI_KILL_POINT("vault_dropped");
 }
 
@@ -144,33 +142,35 @@ static bool send_entry(const struct vault *v, const struct entry *entry)
                              .block = entry->block,
                              .generation = entry->generation};
     memcpy(p.domain, entry->domain, sizeof p.domain);
-    return tni_os_socket_send(v->client_fd, &p, sizeof p, entry->fd,
-                              tni_os_now_ns() + SEND_NS) == 0;
+    const struct tni_os_message message = {&p, sizeof p, bundle_fds(&entry->bundle),
+                                           entry->bundle.count};
+    return tni_os_socket_send(v->client_fd, &message, tni_os_now_ns() + SEND_NS) == 0;
 }
 
 /* The client reads all of the answer before it sends more, so we may wait for the client. */
 static bool list(const struct vault *v)
 {
     const struct vault_packet end = {.magic = VAULT_MAGIC, .verb = VAULT_END};
+    const struct tni_os_message message = {.bytes = &end, .size_bytes = sizeof end};
     for (uint32_t i = 0; i < v->room; i++) {
-        if (v->at[i].fd < 0)
+        if (v->at[i].bundle.count == 0)
             continue;
         if (!send_entry(v, &v->at[i]))
             return false;
         TNI_KILL_POINT("vault_listing");
     }
-    return tni_os_socket_send(v->client_fd, &end, sizeof end, -1, tni_os_now_ns() + SEND_NS) ==
-           0;
+    return tni_os_socket_send(v->client_fd, &message, tni_os_now_ns() + SEND_NS) == 0;
 }
 
-/* The descriptor, or -1, is consumed. @return whether the client stays */
-static bool serve(struct vault *v, const struct vault_packet *p, int fd)
+/* The descriptors are consumed. @return whether the client stays */
+static bool serve(struct vault *v, const struct vault_packet *p, struct bundle *bundle)
 {
-    bool is_taken = false, stays = false;
+    bool stays = false;
     switch (p->verb) {
     case VAULT_PUT:
-        stays = fd >= 0;
-        is_taken = stays && put(v, p, fd);
+        stays = bundle->count > 0;
+        if (stays)
+            put(v, p, bundle);
         break;
     case VAULT_DROP:
         drop(v, p);
@@ -182,29 +182,28 @@ static bool serve(struct vault *v, const struct vault_packet *p, int fd)
     default:
         break;
     }
-    if (!is_taken)
-        tni_os_close(fd);
+    bundle_close(bundle);
     return stays;
 }
 
 enum heard { NONSENSE, LOST, PACKET };
 
-/* LOST: the packet came, but no descriptor was free for its descriptor. */
-static enum heard hear(int fd, struct vault_packet *ret_packet, int *ret_fd)
+/* LOST: the packet came, but there was no room for its descriptors. */
+static enum heard hear(int fd, struct vault_packet *ret_packet, struct bundle *ret_bundle)
 {
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
-    int with_fd = -1;
-    int got =
-        tni_os_receive(fd, &(struct tni_os_buffer){&p, sizeof p, &with_fd, 1}, 0, &fd_count);
+    int fds[TNI_PIECES];
+    const struct tni_os_buffer buffer = {&p, sizeof p, fds, TNI_COUNT(fds)};
+    int got = tni_os_receive(fd, &buffer, 0, &fd_count);
     if (got == TN_ERR_SYSTEM && p.magic == VAULT_MAGIC)
         return LOST;
-    if (got != (int)sizeof p || p.magic != VAULT_MAGIC) {
-        tni_os_close(with_fd);
-        return NONSENSE;
+    bool is_packet = got == (int)sizeof p && p.magic == VAULT_MAGIC;
+    if (!is_packet || bundle_make(fds, fd_count, ret_bundle) != 0) {
+        bundle_close_fds(fds, fd_count);
+        return is_packet ? LOST : NONSENSE;
     }
     *ret_packet = p;
-    *ret_fd = with_fd;
     return PACKET;
 }
 
@@ -212,8 +211,7 @@ static enum heard hear(int fd, struct vault_packet *ret_packet, int *ret_fd)
 
 static void hang_up(struct caller *caller)
 {
-    if (caller->has_spoken)
-        tni_os_close(caller->said_fd);
+    bundle_close(&caller->said_bundle);
     tni_os_close(caller->fd);
     *caller = (struct caller){.fd = -1};
 }
@@ -239,7 +237,7 @@ static void take_call(struct vault *v)
 
 static void listen_to(struct caller *caller)
 {
-    caller->has_spoken = hear(caller->fd, &caller->said, &caller->said_fd) == PACKET;
+    caller->has_spoken = hear(caller->fd, &caller->said, &caller->said_bundle) == PACKET;
     if (!caller->has_spoken)
         hang_up(caller);
 }
@@ -279,18 +277,20 @@ static int attend(struct vault *v, uint64_t deadline_ns)
     return TNI_MIN(which, 1);
 }
 
-static void serve_client(struct vault *v, const struct vault_packet *first, int first_fd)
+/* Its first packet came already, and its descriptors are consumed. */
+static void serve_client(struct vault *v, struct caller *client)
 {
     uint64_t begun_ns = tni_os_now_ns();
     struct vault_packet p;
-    int fd;
-    bool stays = serve(v, first, first_fd);
+    struct bundle bundle;
+    v->client_fd = client->fd;
+    bool stays = serve(v, &client->said, &client->said_bundle);
     while (stays) {
         if (attend(v, TNI_FOREVER) != 0)
             continue;
-        enum heard heard = hear(v->client_fd, &p, &fd);
-        /* LOST: only tenond has the descriptor then. */
-        stays = heard == LOST || (heard == PACKET && serve(v, &p, fd));
+        enum heard heard = hear(v->client_fd, &p, &bundle);
+        /* LOST: only tenond has the descriptors then. */
+        stays = heard == LOST || (heard == PACKET && serve(v, &p, &bundle));
     }
     /* A tenond that soon dies again is started after longer and longer pauses. */
     if (tni_os_now_ns() - begun_ns >= START_MOST_NS)
@@ -308,7 +308,8 @@ static void start_tenond(struct vault *v)
     v->pause_ns = TNI_MIN(2 * v->pause_ns, START_MOST_NS);
     int status = tni_os_start_detached("/proc/self/exe", argv);
     if (status == 0)
-        tni_log(TNI_LOG_INFO, "tenond is gone: started another one, for %u descriptors",
+        tni_log(TNI_LOG_INFO,
+                "tenond is gone: started another one, for the descriptors of %u storages",
                 v->count);
     else
         tni_log(TNI_LOG_WARNING, "tenond is gone, and none can be started: %s",
@@ -367,16 +368,15 @@ int vault_run(int listen_fd, uint64_t file)
     for (uint32_t i = 0; i < CALLERS; i++)
         v.callers[i].fd = -1;
     for (struct caller *c; v.file != 0 && (c = await_client(&v, end_ns)) != NULL;) {
-        const struct caller client = *c;
+        struct caller client = *c;
         *c = (struct caller){.fd = -1};
-        v.client_fd = client.fd;
-        serve_client(&v, &client.said, client.said_fd);
+        serve_client(&v, &client);
         end_ns = tni_os_now_ns() + LIFE_NS;
     }
     for (uint32_t i = 0; i < CALLERS; i++)
         hang_up(&v.callers[i]);
     for (uint32_t i = 0; i < v.room; i++)
-        tni_os_close(v.at[i].fd);
+        bundle_close(&v.at[i].bundle);
     free(v.at);
     return 0;
 }

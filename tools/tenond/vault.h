@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 enum {
-    VAULT_PUT = 1,  /* keep the descriptor that comes along, in place of the block's last one */
-    VAULT_DROP = 2, /* close the block's descriptor, if it is of this generation */
+    VAULT_PUT = 1,  /* keep the descriptors that come along, 1 to TNI_PIECES, in place of what
+                       the block had */
+    VAULT_DROP = 2, /* close the block's descriptors, if they are of this generation */
     VAULT_LIST = 3, /* answer with a PUT of every entry, and END */
     VAULT_END = 4
 };
