@@ -77,6 +77,7 @@ struct tni_backing_part {
     uint64_t used_devices[2];    /* of CUDA and of ROCm, a bit each, that this process uses for
                                     the domain */
     _Atomic bool has_pinned;     /* this process has registered memory of the domain */
+    bool has_pieces;             /* a mapping is, or was, of pieces of another allocator */
     _Atomic uint64_t slabs_seen; /* header->slabs_ended when this process last unmapped slabs */
 };
 TNI_PART(backing, TNI_PART_BACKING)
@@ -98,6 +99,7 @@ struct tni_mapping {
     bool is_write_once;        /* only its maker may write; the maker maps it writable */
     bool is_ipc;               /* memory of another allocator, or moved from there */
     bool is_foreign;           /* it is this process's, and not unmapped: foreign.c */
+    bool is_in_pieces;         /* a foreign one, with descriptors that can be had again */
     struct tni_opened *opened; /* what it is in, of another process; NULL: nothing */
     bool is_slab;              /* it stays mapped while no tensor uses it: device.c, I9 */
     _Atomic uint32_t first;    /* the first block of a slab's span; 0: not known yet */

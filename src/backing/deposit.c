@@ -8,16 +8,30 @@
 
 #define HAND_OVER_NS UINT64_C(5000000000)
 
+/* Whether this process has the descriptors of a mapping's object, or can get them. */
+static bool has_descriptors(const struct tni_mapping *m)
+{
+    return m->is_in_pieces || tni_mapping_has_descriptor(m);
+}
+
 /*
- * Give tenond a copy of a mapping's descriptor. @return 0, also if this process has no
- * descriptor; or an error of tni_depot.put()
+ * Give tenond copies of a mapping's descriptors. @return 0, also if this process has none; or
+ * an error of tni_depot.put() or tni_foreign_export_again()
  */
 static int deposit(struct tn_domain *d, struct tni_mapping *m)
 {
-    if (!tni_mapping_has_descriptor(m))
+    int exported[TNI_PIECES];
+    uint32_t count = 1;
+    if (!has_descriptors(m))
         return 0;
-    int status = tni_backing_part(d)->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index),
-                                                 m->generation, &m->fd, 1);
+    int status = m->is_in_pieces ? tni_foreign_export_again(m, exported, &count) : 0;
+    if (status != 0)
+        return status;
+    status = tni_backing_part(d)->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index),
+                                             m->generation, m->is_in_pieces ? exported : &m->fd,
+                                             count);
+    for (uint32_t i = 0; m->is_in_pieces && i < count; i++)
+        tni_os_close(exported[i]);
     m->is_deposited = status == 0;
     return status;
 }
@@ -47,12 +61,18 @@ struct hand_over {
 
 static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct hand_over *h)
 {
-    if (m == NULL || m->fd < 0 || (m->is_deposited && !h->again) ||
+    if (m == NULL || (m->fd < 0 && !m->is_in_pieces) || (m->is_deposited && !h->again) ||
         !tni_mapping_is_named_elsewhere(d, m))
         return;
     int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m);
     h->is_silent |= status == TN_ERR_TIMED_OUT;
     h->missing += status != 0 && status != TN_ERR_STALE;
+}
+
+/* Whether a mapping of this process may have descriptors. */
+static bool has_any(struct tn_domain *d)
+{
+    return tni_backing_part(d)->kept_fds > 0 || tni_backing_part(d)->has_pieces;
 }
 
 static struct hand_over hand_over_all(struct tn_domain *d, bool again)
@@ -74,7 +94,7 @@ void tni_backing_hand_over(struct tn_domain *d)
     struct hand_over h = {0};
     tni_mappings_lock(d);
     tni_backing_part(d)->depot_connection.pause_ns = 0;
-    if (tni_backing_part(d)->kept_fds > 0)
+    if (has_any(d))
         h = hand_over_all(d, !tni_backing_part(d)->depot->has_all(d));
     while (h.is_silent && tni_os_now_ns() < deadline_ns) {
         tni_backing_part(d)->depot_connection.pause_ns = 0;
@@ -98,8 +118,7 @@ static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
 void tni_backing_deposit_again(struct tn_domain *d)
 {
     tni_mappings_lock(d);
-    uint32_t limit =
-        tni_backing_part(d)->kept_fds > 0 ? tni_backing_part(d)->mappings_limit : 0;
+    uint32_t limit = has_any(d) ? tni_backing_part(d)->mappings_limit : 0;
     bool goes_on = tni_backing_part(d)->depot != NULL;
     for (struct tni_mapping *m = tni_backing_part(d)->parked; goes_on && m != NULL; m = m->next)
         goes_on = deposit_one(d, m);

@@ -220,7 +220,7 @@ int tni_device_object_map(struct tn_domain *d, const struct tni_backing *b, int 
     if (status == 0)
         status = tni_device_object_use(d, memory.device);
     if (status == 0)
-        status = kind->map(kind, &memory, fd);
+        status = kind->map(kind, &memory, &fd, 1);
     if (status != 0)
         return status;
     *ret_mapping = (struct tni_mapping){.object_bytes = b->object_bytes,

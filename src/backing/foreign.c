@@ -6,6 +6,9 @@
  * I13 A description says MOVING only while its maker copies, and MOVED only once tenond has the
  *     descriptor of the copy. Who finds MOVING waits; the storage of a maker that dies then is
  *     lost, as it would be without the copy.
+ * I14 Memory in pieces is a storage only while tenond has the descriptors of all pieces. Its
+ * maker closes its own at once: it can export the pieces again, for a new tenond, as long as it
+ *     keeps the storage.
  * lease.c has who may have the memory open. A death after the block was named leaves a block
  * that the dead seat holds: the reaper frees it, and the memory ends with its process.
  */
@@ -45,8 +48,53 @@ static void name_memory(struct tn_domain *d, tni_block block, const struct tni_f
     TNI_PUT(b->allocation_at, a->memory.base);
     TNI_PUT(b->data_off, a->address - a->memory.base);
     TNI_PUT(b->buffer_id, a->memory.buffer_id);
+    TNI_PUT(b->piece_count, a->memory.piece_count);
     tni_backing_end_record(b, TN_STRATEGY_CUDA_IPC, m->generation);
     TNI_KILL_POINT("foreign_named");
+}
+
+/* tenond compares what the description says of each descriptor. */
+static int identify(struct tni_backing *b, const int *fds)
+{
+    uint64_t inode, device;
+    int status = tni_os_identify(fds[0], &inode, &device);
+    if (status != 0)
+        return status;
+    atomic_store(&b->device, device);
+    atomic_store(&b->inode, inode);
+    return 0;
+}
+
+/* I14. pre: tni_mappings_lock() */
+static int deposit_pieces(struct tn_domain *d, tni_block block, const int *fds,
+                          struct tni_mapping *m, uint32_t count)
+{
+    const struct tni_depot *depot = tni_backing_part(d)->depot;
+    if (depot == NULL)
+        return tni_fail(TN_ERR_UNSUPPORTED,
+                        "the domain has no tenond, which would keep descriptors");
+    int status = identify(tni_backing_at(&d->segment, block), fds);
+    if (status == 0)
+        status = depot->put(d, block, m->generation, fds, count);
+    m->is_deposited = status == 0;
+    m->is_in_pieces = true;
+    tni_backing_part(d)->has_pieces = true;
+    TNI_KILL_POINT("foreign_deposited");
+    return status;
+}
+
+int tni_foreign_export_again(const struct tni_mapping *m, int *ret_fds, uint32_t *ret_count)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
+    struct tni_device_foreign found = {.piece_count = 0};
+    int status =
+        kind->classify(kind, m->memory.device.id, m->memory.address, m->data_bytes, &found);
+    if (status == 0 && found.way != TNI_FOREIGN_PIECES)
+        status = tni_fail(TN_ERR_STALE, "the library has unmapped memory that it shares");
+    if (status == 0)
+        status = kind->export_pieces(kind, &found, ret_fds);
+    *ret_count = found.piece_count;
+    return status;
 }
 
 int tni_foreign_adopt(struct tn_domain *d, tni_block block, const struct tni_foreign_about *a,
@@ -55,6 +103,7 @@ int tni_foreign_adopt(struct tn_domain *d, tni_block block, const struct tni_for
     tn_device_info info = {.struct_size = sizeof info};
     int status = tn_device_get_info(a->memory.device, &info);
     struct tni_mapping *m = status == 0 ? tni_mapping_new() : NULL;
+    bool is_named = false;
     if (m == NULL)
         return status != 0 ? status : TN_ERR_NO_MEMORY;
     *m = (struct tni_mapping){
@@ -74,13 +123,20 @@ int tni_foreign_adopt(struct tn_domain *d, tni_block block, const struct tni_for
         status = tni_device_object_use(d, a->memory.device);
     if (status == 0) {
         name_memory(d, block, a, &info, m);
-        tni_mapping_enter(d, m, -1, false);
+        if (a->memory.piece_count > 0)
+            status = deposit_pieces(d, block, a->fds, m, a->memory.piece_count);
+        if (status == 0)
+            tni_mapping_enter(d, m, -1, m->is_deposited);
+        is_named = true;
     }
     tni_mappings_unlock(d);
-    if (status != 0)
-        free(m);
-    else
+    if (status == 0) {
         *ret_mapping = m;
+        return 0;
+    }
+    if (is_named)
+        tni_backing_end(d, block, m->generation);
+    free(m);
     return status;
 }
 
@@ -116,7 +172,6 @@ static int move(struct tn_domain *d, tni_block block, const struct tni_mapping *
     const struct tni_depot *depot = tni_backing_part(d)->depot;
     struct tni_backing *b = tni_backing_at(&d->segment, block);
     struct tni_device_memory to = {.device = m->memory.device, .bytes = m->object_bytes};
-    uint64_t inode, device;
     int fd;
     if (depot == NULL)
         return tni_fail(TN_ERR_UNSUPPORTED,
@@ -124,13 +179,11 @@ static int move(struct tn_domain *d, tni_block block, const struct tni_mapping *
     int status = kind->make(kind, &to, &fd);
     if (status != 0)
         return status;
-    status = tni_os_identify(fd, &inode, &device);
+    status = copy(m, &to);
     if (status == 0)
-        status = copy(m, &to);
+        status = identify(b, &fd);
     if (status == 0) {
         tni_mappings_lock(d);
-        atomic_store(&b->device, device); /* tenond compares them */
-        atomic_store(&b->inode, inode);
         status = depot->put(d, block, m->generation, &fd, 1);
         tni_mappings_unlock(d);
     }

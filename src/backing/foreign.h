@@ -3,15 +3,17 @@
  * foreign: storages in memory of a device that another allocator made, such as cudaMalloc() or
  * PyTorch, and that stays where it is.
  *
- * Nouns: allocation (what the other allocator got from the driver at once; it may have many
- * storages), maker (the process whose allocator that is), lease (a process has the allocation
- * open).
+ * Nouns: allocation (what the other allocator got from the driver at once, or pieces side by
+ * side that one storage lies in; it may have many storages), maker (the process whose allocator
+ * that is), lease (a process has the allocation open).
  * A part of the room's door.
  */
 #ifndef TNI_BACKING_FOREIGN_H
 #define TNI_BACKING_FOREIGN_H
 
 #include "backing/backing.h"
+
+_Static_assert((int)TNI_PIECES == (int)TNI_DEVICE_PIECES, "a description counts the pieces");
 
 /** Names an allocation, in every process. No other allocation ever has the same name. */
 struct tni_lessor {
@@ -25,16 +27,26 @@ struct tni_lessor {
 struct tni_foreign_about {
     struct tni_device_foreign memory; /* as the driver describes it */
     uint8_t handle[TNI_DEVICE_HANDLE_BYTES];
+    const int *fds; /* [memory.piece_count], borrowed */
     uint64_t allocation;
     uint64_t address, bytes; /* of the storage */
 };
 /**
  * Let a block that only this process knows and holds stand for memory of another allocator. The
- * caller gets one reference to the mapping, whose memory is never unmapped by tenon.
- * @return 0, TN_ERR_NO_MEMORY (private memory), TN_ERR_UNSUPPORTED, TN_ERR_DEVICE
+ * caller gets one reference to the mapping, whose memory is never unmapped by tenon. tenond has
+ * the descriptors of pieces when the call returns. After a failure the block has no object.
+ * @return 0, TN_ERR_NO_MEMORY (private memory), TN_ERR_UNSUPPORTED, TN_ERR_DEVICE; of pieces:
+ *         as tni_depot.put()
  */
 int tni_foreign_adopt(struct tn_domain *domain, tni_block block,
                       const struct tni_foreign_about *about, struct tni_mapping **ret_mapping);
+/**
+ * Get descriptors of the pieces of a storage of this process once more.
+ * @param ret_fds  [TNI_PIECES], of which *ret_count are set; the caller closes them
+ * @return 0, TN_ERR_STALE (the library has unmapped them), TN_ERR_DEVICE, TN_ERR_FORKED
+ */
+int tni_foreign_export_again(const struct tni_mapping *mapping, int *ret_fds,
+                             uint32_t *ret_count);
 /** Whether a process other than this one holds the block. @param ret_seat  one of them */
 bool tni_foreign_is_held(const struct tn_domain *domain, tni_block block, uint32_t *ret_seat);
 /**
@@ -68,12 +80,16 @@ struct tni_opened {
     struct tni_lessor of;
     uint64_t at, buffer_id; /* as its maker knows it */
     uint8_t handle[TNI_DEVICE_HANDLE_BYTES];
+    uint32_t piece_count;            /* 0: it has the handle */
     struct tni_device_memory memory; /* as this process has it */
     uint32_t lease, refs;            /* refs: mappings of storages; protected by their lock */
 };
 /** Close all, also those that tensors use: this process has left. pre: tni_mappings_lock() */
 void tni_opened_end(struct tn_domain *domain);
-/** Whether the maker of the memory has ended, so that nobody knows what is there now. */
+/**
+ * Whether the memory has ended with its maker, so that nobody knows what is there now. That of
+ * pieces has not: the driver counts who has them.
+ */
 bool tni_mapping_is_lost(const struct tn_domain *domain, const struct tni_mapping *mapping);
 /** Fail with TN_ERR_PEER_DIED, and name the maker. */
 int tni_mapping_fail_lost(const struct tn_domain *domain, const struct tni_mapping *mapping);

@@ -33,7 +33,8 @@ TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
         struct tni_mapping *m = tni_backing_part(d)->mappings[i];
         if (m == NULL)
             continue;
-        if (m->is_slab) { /* the child cannot use it; its tensors only pass it on */
+        m->is_in_pieces = false; /* only the parent can export them again */
+        if (m->is_slab) {        /* the child cannot use it; its tensors only pass it on */
             tni_mapping_close_kept(d, m);
             continue;
         }

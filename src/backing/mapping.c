@@ -112,12 +112,13 @@ static int fail_manager(tni_block block, const char *why)
  * Get a descriptor from tenond. One that has just begun may need a moment to get what the vault
  * of the tenond before it has.
  */
-static int get_patiently(struct tn_domain *d, const struct storage_id *id, int *ret_fd)
+static int get_patiently(struct tn_domain *d, const struct storage_id *id, int *ret_fds,
+                         uint32_t count)
 {
     uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_NS;
     int status;
     for (uint32_t tries = 0;; tries++) {
-        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, ret_fd, 1);
+        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, ret_fds, count);
         if (status != TN_ERR_TIMED_OUT || tni_os_now_ns() >= deadline_ns)
             break;
         tni_os_back_off(tries);
@@ -148,7 +149,7 @@ static int search_memory(struct tn_domain *d, const struct storage_id *id,
         return 0;
     }
     if (found == 0 && status == TN_ERR_TIMED_OUT) {
-        status = get_patiently(d, id, &ret_found->fd);
+        status = get_patiently(d, id, &ret_found->fd, 1);
         ret_found->is_deposited = status == 0;
         snprintf(why, sizeof why, "%s", tn_error_detail());
     }
@@ -177,24 +178,25 @@ static int find_memory(struct tn_domain *d, const struct storage_id *id,
     return status == TN_ERR_NOT_FOUND ? fail_lost(d, id->block, id->generation) : status;
 }
 
-/* Get the descriptor of a block from tenond, of memory that has no inode of its own. */
-static int find_deposited(struct tn_domain *d, const struct storage_id *id, int *ret_fd)
+int tni_mapping_find_deposited(struct tn_domain *d, tni_block block, uint32_t generation,
+                               int *ret_fds, uint32_t count)
 {
+    const struct storage_id id = {.block = block, .generation = generation};
     const struct tni_depot *depot = tni_backing_part(d)->depot;
     if (depot == NULL)
         return tni_fail(TN_ERR_UNSUPPORTED,
                         "memory of devices crosses between processes through tenond, and the "
                         "domain has none");
-    int status = get_patiently(d, id, ret_fd);
+    int status = get_patiently(d, &id, ret_fds, count);
     /* No tenond ran, or one has just ended or begun: one that runs has what its vault kept. */
     if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER)
-        status = depot->start(d) == 0 ? get_patiently(d, id, ret_fd) : TN_ERR_MANAGER;
+        status = depot->start(d) == 0 ? get_patiently(d, &id, ret_fds, count) : TN_ERR_MANAGER;
     if (status == TN_ERR_MANAGER) {
         char why[160];
         snprintf(why, sizeof why, "%s", tn_error_detail());
-        return fail_manager(id->block, why);
+        return fail_manager(block, why);
     }
-    return status == TN_ERR_NOT_FOUND ? fail_lost(d, id->block, id->generation) : status;
+    return status == TN_ERR_NOT_FOUND ? fail_lost(d, block, generation) : status;
 }
 
 /* ---- mapping ----------------------------------------------------------------------------- */
@@ -275,7 +277,7 @@ static int map_on_device(struct tn_domain *d, const struct storage_id *id,
                          struct descriptor *ret_descriptor)
 {
     struct descriptor found = {.is_deposited = true};
-    int status = find_deposited(d, id, &found.fd);
+    int status = tni_mapping_find_deposited(d, id->block, id->generation, &found.fd, 1);
     if (status != 0)
         return status;
     status = tni_device_object_map(d, b, found.fd, ret_mapping);

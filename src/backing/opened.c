@@ -10,6 +10,10 @@
  *     an address comes again. What else the description says of it must be the same.
  *
  * I12 A forked child has none open: it drops the list, without a call of the driver.
+ *
+ * I15 Pieces of another allocator are mapped side by side from their descriptors, which tenond
+ *     has, and closed before the call returns. The driver keeps them for whoever has mapped
+ *     them, so tensors in them outlive their maker.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +46,10 @@ static void close_one(struct tn_domain *d, struct tni_opened **at)
     struct tni_opened *o = *at;
     const struct tni_memory_kind *kind = tni_memory_kind(o->memory.device.type);
     *at = o->next;
-    kind->close(kind, &o->memory);
+    if (o->piece_count > 0)
+        kind->unmap(kind, &o->memory);
+    else
+        kind->close(kind, &o->memory);
     TNI_KILL_POINT("lease_closed");
     tni_lease_release(&d->segment, d->who, o->lease);
     if (o->refs == 0) /* else a tensor outlives the domain, and its mapping names this */
@@ -93,7 +100,7 @@ static int fail_gone(const struct tn_domain *d, uint64_t maker)
 
 bool tni_mapping_is_lost(const struct tn_domain *d, const struct tni_mapping *m)
 {
-    return m != NULL && m->opened != NULL &&
+    return m != NULL && m->opened != NULL && m->opened->piece_count == 0 &&
            !tni_process_who_lives(&d->segment, m->opened->of.maker);
 }
 
@@ -134,6 +141,21 @@ static int open_patiently(struct tn_domain *d, struct tni_opened *o)
                                    : status;
 }
 
+/* I15 */
+static int map_pieces(struct tn_domain *d, tni_block block, uint32_t generation,
+                      struct tni_opened *o)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(o->memory.device.type);
+    int fds[TNI_PIECES];
+    int status = tni_mapping_find_deposited(d, block, generation, fds, o->piece_count);
+    if (status != 0)
+        return status;
+    status = kind->map(kind, &o->memory, fds, o->piece_count);
+    for (uint32_t i = 0; i < o->piece_count; i++)
+        tni_os_close(fds[i]);
+    return status;
+}
+
 /* lease.c, I2. */
 static int check_still(const struct tn_domain *d, tni_block block, uint32_t generation)
 {
@@ -153,7 +175,8 @@ static int open_new(struct tn_domain *d, tni_block block, uint32_t generation,
                         TNI_LEASES);
     int status = check_still(d, block, generation);
     if (status == 0)
-        status = open_patiently(d, o);
+        status =
+            o->piece_count > 0 ? map_pieces(d, block, generation, o) : open_patiently(d, o);
     TNI_KILL_POINT("lease_opened");
     if (status != 0) {
         tni_lease_release(&d->segment, d->who, o->lease);
@@ -173,6 +196,7 @@ static int open_from(struct tn_domain *d, tni_block block, uint32_t generation,
     o->of = (struct tni_lessor){atomic_load(&b->owner), b->allocation};
     o->at = b->allocation_at;
     o->buffer_id = b->buffer_id;
+    o->piece_count = b->piece_count;
     o->memory.bytes = b->allocation_bytes;
     memcpy(o->handle, b->handle, sizeof o->handle);
     int status =
@@ -194,7 +218,7 @@ static int open_from(struct tn_domain *d, tni_block block, uint32_t generation,
 static int check_same(const struct tni_opened *o, tni_block block, const struct tni_backing *b)
 {
     if (o->buffer_id == b->buffer_id && o->at == b->allocation_at &&
-        o->memory.bytes == b->allocation_bytes &&
+        o->memory.bytes == b->allocation_bytes && o->piece_count == b->piece_count &&
         memcmp(o->handle, b->handle, sizeof o->handle) == 0)
         return 0;
     return tni_fail(TN_ERR_CORRUPT,
@@ -262,9 +286,11 @@ int tni_opened_map(struct tn_domain *d, tni_block block, uint32_t generation,
                             .refs = 1,
                             .fd = -1,
                             .is_ipc = true};
-    if (!tni_process_who_runs(&d->segment, maker))
+    bool has_maker = tni_process_who_runs(&d->segment, maker);
+    if (!has_maker && b->piece_count == 0)
         return fail_gone(d, maker);
-    int status = is_here(d, maker) ? map_here(b, &m) : map_there(d, block, generation, b, &m);
+    int status = has_maker && is_here(d, maker) ? map_here(b, &m)
+                                                : map_there(d, block, generation, b, &m);
     if (status == TN_ERR_NOT_FOUND && !tni_process_who_runs(&d->segment, maker))
         status = fail_gone(d, maker);
     if (status == 0)

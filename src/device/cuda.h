@@ -139,7 +139,8 @@ int tni_cuda_count_free(const struct tni_memory_kind *kind, int32_t id, uint64_t
 
 int tni_cuda_make(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
                   int *ret_fd);
-int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
+int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
+                 const int *fds, uint32_t count);
 void tni_cuda_unmap(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);
 int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_t *ret_bytes);
 
@@ -148,7 +149,7 @@ int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_
 int tni_cuda_make_smallest(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd);
 /** Map what a handle is of. @param m  its device, bytes and is_read_only are set */
 int tni_cuda_map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
-                        CUmemGenericAllocationHandle handle, bool is_imported);
+                        CUmemGenericAllocationHandle handle);
 void tni_cuda_unmap_memory(struct tni_cuda *cuda, const struct tni_device_memory *m);
 
 /* ---- cuda_ipc.c -------------------------------------------------------------------------- */
@@ -159,6 +160,8 @@ int tni_cuda_locate(const struct tni_memory_kind *kind, uint64_t address, int32_
 int tni_cuda_export(const struct tni_memory_kind *kind,
                     const struct tni_device_foreign *foreign,
                     uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);
+int tni_cuda_export_pieces(const struct tni_memory_kind *kind,
+                           const struct tni_device_foreign *foreign, int *ret_fds);
 int tni_cuda_open(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
                   const uint8_t handle[TNI_DEVICE_HANDLE_BYTES]);
 void tni_cuda_close(const struct tni_memory_kind *kind, const struct tni_device_memory *memory);

@@ -6,7 +6,9 @@
  * The handle is of the whole allocation, and so is what opening it maps. The driver does not
  * count who has it open: the allocation must not be freed before the last one has closed it.
  * Memory that its allocator mapped in pieces (cuMemMap) has a descriptor for each piece, if the
- * allocator asked for that when it made the piece; the driver counts these.
+ * allocator asked for that when it made the piece; the driver counts who has these, and the
+ * memory stays until the last one lets go. Pieces of one size that lie side by side are shared
+ * so; others are copied.
  *
  * The driver is asked what a pointer is. No handle is tried: a library of the same process
  * would find the error, and memory of some allocators makes some drivers fail later.
@@ -70,6 +72,11 @@ static void leave_to_copy(struct tni_device_foreign *f, const char *why)
     f->why = why;
 }
 
+static bool has_descriptor(const struct answer *a)
+{
+    return (a->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+}
+
 /* Choose the way by what the driver said. */
 static void choose(const struct tni_cuda *cuda, const struct answer *a,
                    struct tni_device_foreign *f)
@@ -82,8 +89,12 @@ static void choose(const struct tni_cuda *cuda, const struct answer *a,
         f->way = TNI_FOREIGN_HANDLE;
     else if (a->is_capable != 0)
         leave_to_copy(f, "the driver has no handles of memory");
+    else if (has_descriptor(a) && has(cuda, TNI_CUDA_retain) && has(cuda, TNI_CUDA_vmm))
+        f->way = TNI_FOREIGN_PIECES;
     else if (a->handle_types != 0)
-        leave_to_copy(f, "its allocator mapped it in pieces");
+        leave_to_copy(
+            f,
+            "its allocator mapped it in pieces, and the driver gives no descriptors of them");
     else
         leave_to_copy(f, cuda->differences->why_private);
 }
@@ -106,8 +117,49 @@ static int measure(const struct tni_cuda *cuda, uint64_t address, uint64_t bytes
         return tni_fail(
             TN_ERR_INVALID, "the %llu bytes at %llx reach beyond the %llu of their allocation",
             (unsigned long long)bytes, (unsigned long long)address, (unsigned long long)whole);
-    leave_to_copy(f, "it is in several pieces");
+    if (f->way == TNI_FOREIGN_COPY)
+        f->why = "it is in several pieces";
     return 0;
+}
+
+/* Add the piece that follows those that were found. @return why the memory is copied, or NULL
+ */
+static const char *add_piece(const struct tni_cuda *cuda, struct tni_device_foreign *f)
+{
+    uint64_t next = f->base + f->bytes * f->piece_count;
+    uint64_t ids[2] = {f->buffer_id};
+    struct answer a;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    if (f->piece_count == TNI_DEVICE_PIECES)
+        return "it is in too many pieces";
+    if (cuda->cuMemGetAddressRange(&base, &bytes, next) != 0 || base != next ||
+        ask(cuda, next, &a) != 0)
+        return "the driver does not tell its pieces";
+    if (bytes != f->bytes)
+        return "its pieces have several sizes";
+    if (!has_descriptor(&a) || a.ordinal != cuda->devices[f->device.id].number)
+        return "some of its pieces have no descriptor, or are of another device";
+    ids[1] = a.buffer_id;
+    f->buffer_id = f->piece_count == 0 ? a.buffer_id : tni_hash(ids, sizeof ids);
+    f->piece_count++;
+    return NULL;
+}
+
+/*
+ * Find all pieces that the memory lies in: measure() has found the first. The id stands for
+ * those of all.
+ */
+static void find_pieces(const struct tni_cuda *cuda, uint64_t address, uint64_t bytes,
+                        struct tni_device_foreign *f)
+{
+    uint64_t end = address - f->base + bytes;
+    const char *why = NULL;
+    while (why == NULL && f->bytes * f->piece_count < end)
+        why = add_piece(cuda, f);
+    f->bytes *= f->piece_count;
+    if (why != NULL)
+        leave_to_copy(f, why);
 }
 
 int tni_cuda_classify(const struct tni_memory_kind *kind, int32_t id, uint64_t address,
@@ -129,6 +181,8 @@ int tni_cuda_classify(const struct tni_memory_kind *kind, int32_t id, uint64_t a
             f.buffer_id = a.buffer_id;
             choose(cuda, &a, &f);
             status = measure(cuda, address, bytes, &f);
+            if (status == 0 && f.way == TNI_FOREIGN_PIECES)
+                find_pieces(cuda, address, bytes, &f);
         }
     }
     tni_cuda_leave(cuda, id, false);
@@ -173,6 +227,39 @@ int tni_cuda_export(const struct tni_memory_kind *kind,
     tni_cuda_leave(cuda, foreign->device.id, false);
     if (status == 0)
         memcpy(ret_handle, &handle, sizeof handle);
+    return status;
+}
+
+static int export_piece(const struct tni_cuda *cuda, uint64_t address, int *ret_fd)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    int status = tni_cuda_check(
+        cuda, cuda->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address),
+        "cuMemRetainAllocationHandle");
+    if (status != 0)
+        return status;
+    status = tni_cuda_check(cuda,
+                            cuda->cuMemExportToShareableHandle(
+                                ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                            "cuMemExportToShareableHandle");
+    cuda->cuMemRelease(handle);
+    return status;
+}
+
+int tni_cuda_export_pieces(const struct tni_memory_kind *kind,
+                           const struct tni_device_foreign *f, int *ret_fds)
+{
+    struct tni_cuda *cuda = kind->driver;
+    uint32_t count = 0;
+    int status = tni_cuda_enter(kind, f->device.id);
+    if (status != 0)
+        return status;
+    for (; status == 0 && count < f->piece_count; count += status == 0)
+        status =
+            export_piece(cuda, f->base + f->bytes / f->piece_count * count, &ret_fds[count]);
+    tni_cuda_leave(cuda, f->device.id, false);
+    for (uint32_t i = 0; status != 0 && i < count; i++)
+        tni_os_close(ret_fds[i]);
     return status;
 }
 

@@ -70,41 +70,58 @@ int tni_cuda_granularity(const struct tni_memory_kind *kind, int32_t id, uint64_
     return status;
 }
 
+/* Reserve addresses for a memory. */
+static int reserve(struct tni_cuda *cuda, struct tni_device_memory *m)
+{
+    CUdeviceptr at = 0;
+    int status = tni_cuda_check(cuda, cuda->cuMemAddressReserve(&at, m->bytes, 0, 0, 0),
+                                "cuMemAddressReserve");
+    if (status == 0)
+        m->address = at;
+    return status;
+}
+
 /* A driver refuses the size of memory that is smaller, which only that of a descriptor is. */
-static int map_at(struct tni_cuda *cuda, const struct tni_device_memory *m, CUdeviceptr at,
+static int map_at(struct tni_cuda *cuda, const struct tni_device_memory *m,
                   CUmemGenericAllocationHandle handle, bool is_imported)
 {
-    CUresult result = cuda->cuMemMap(at, m->bytes, 0, handle, 0);
+    CUresult result = cuda->cuMemMap(m->address, m->bytes, 0, handle, 0);
     return is_imported && result == CUDA_ERROR_INVALID_VALUE
                ? tni_fail(TN_ERR_CORRUPT, "a descriptor is of memory of less than %llu bytes",
                           (unsigned long long)m->bytes)
                : tni_cuda_check(cuda, result, "cuMemMap");
 }
 
-/* Reserve addresses for a memory, and map it there. */
-int tni_cuda_map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
-                        CUmemGenericAllocationHandle handle, bool is_imported)
+/*
+ * Let the device reach what was mapped; after a failure, undo all.
+ * @param status        of the mapping
+ * @param mapped_bytes  from the address of the memory on
+ */
+static int finish_mapping(struct tni_cuda *cuda, const struct tni_device_memory *m, int status,
+                          uint64_t mapped_bytes)
 {
-    CUdeviceptr at = 0;
     CUmemAccessDesc access = {.location = properties(cuda, m->device.id).location,
                               .flags = m->is_read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                                        : CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    int status = tni_cuda_check(cuda, cuda->cuMemAddressReserve(&at, m->bytes, 0, 0, 0),
-                                "cuMemAddressReserve");
+    if (status == 0)
+        status = tni_cuda_check(cuda, cuda->cuMemSetAccess(m->address, m->bytes, &access, 1),
+                                "cuMemSetAccess");
+    if (status != 0 && mapped_bytes > 0)
+        cuda->cuMemUnmap(m->address, mapped_bytes);
+    if (status != 0)
+        cuda->cuMemAddressFree(m->address, m->bytes);
+    return status;
+}
+
+/* Reserve addresses for a memory, and map it there. */
+int tni_cuda_map_handle(struct tni_cuda *cuda, struct tni_device_memory *m,
+                        CUmemGenericAllocationHandle handle)
+{
+    int status = reserve(cuda, m);
     if (status != 0)
         return status;
-    status = map_at(cuda, m, at, handle, is_imported);
-    if (status == 0) {
-        status = tni_cuda_check(cuda, cuda->cuMemSetAccess(at, m->bytes, &access, 1),
-                                "cuMemSetAccess");
-        if (status != 0)
-            cuda->cuMemUnmap(at, m->bytes);
-    }
-    if (status != 0)
-        cuda->cuMemAddressFree(at, m->bytes);
-    else
-        m->address = at;
-    return status;
+    status = map_at(cuda, m, handle, false);
+    return finish_mapping(cuda, m, status, status == 0 ? m->bytes : 0);
 }
 
 void tni_cuda_unmap_memory(struct tni_cuda *cuda, const struct tni_device_memory *m)
@@ -124,7 +141,7 @@ static int make(struct tni_cuda *cuda, struct tni_device_memory *m, int *ret_fd)
                                 "cuMemCreate");
     if (status != 0)
         return status;
-    status = tni_cuda_map_handle(cuda, m, handle, false);
+    status = tni_cuda_map_handle(cuda, m, handle);
     if (status == 0) {
         status =
             tni_cuda_check(cuda,
@@ -204,37 +221,56 @@ static int check_found(const struct tni_cuda *cuda, const struct tni_device_memo
                     found.location.id, m->device.id);
 }
 
-/* pre: the context is current */
-static int import(struct tni_cuda *cuda, struct tni_device_memory *m, int fd)
+/* Map what one descriptor is of where the piece lies. pre: the addresses are reserved */
+static int import_piece(struct tni_cuda *cuda, const struct tni_device_memory *piece, int fd)
 {
-    const struct tni_cuda_differences *differences = cuda->differences;
     CUmemGenericAllocationHandle handle = 0;
-    int status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
-    if (status == 0 && differences->forgets_imports)
-        status = check_size(m, fd);
-    if (status == 0 && differences->prepare_import != NULL)
-        status = differences->prepare_import(cuda, m->device.id);
+    int status = cuda->differences->forgets_imports ? check_size(piece, fd) : 0;
     if (status != 0)
         return status;
     CUresult result = cuda->cuMemImportFromShareableHandle(
         &handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != 0)
-        return fail_descriptor(cuda, result, m, "cuMemImportFromShareableHandle");
-    status = check_found(cuda, m, handle);
+        return fail_descriptor(cuda, result, piece, "cuMemImportFromShareableHandle");
+    status = check_found(cuda, piece, handle);
     if (status == 0)
-        status = tni_cuda_map_handle(cuda, m, handle, true);
+        status = map_at(cuda, piece, handle, true);
     cuda->cuMemRelease(handle);
     return status;
 }
 
-int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *m, int fd)
+/* pre: the context is current */
+static int import(struct tni_cuda *cuda, struct tni_device_memory *m, const int *fds,
+                  uint32_t count)
+{
+    const struct tni_cuda_differences *differences = cuda->differences;
+    uint64_t mapped_bytes = 0;
+    int status = tni_cuda_need(cuda, TNI_CUDA_vmm, "memory that processes share");
+    if (status == 0 && differences->prepare_import != NULL)
+        status = differences->prepare_import(cuda, m->device.id);
+    if (status == 0)
+        status = reserve(cuda, m);
+    if (status != 0)
+        return status;
+    struct tni_device_memory piece = *m;
+    piece.bytes = m->bytes / count;
+    for (uint32_t i = 0; status == 0 && i < count; i++) {
+        status = import_piece(cuda, &piece, fds[i]);
+        piece.address += piece.bytes;
+        mapped_bytes += status == 0 ? piece.bytes : 0;
+    }
+    return finish_mapping(cuda, m, status, mapped_bytes);
+}
+
+int tni_cuda_map(const struct tni_memory_kind *kind, struct tni_device_memory *m,
+                 const int *fds, uint32_t count)
 {
     int32_t id = m->device.id;
     int status = tni_cuda_enter(kind, id);
     if (status != 0)
         return status;
     take_turn(kind->driver);
-    status = import(kind->driver, m, fd);
+    status = import(kind->driver, m, fds, count);
     end_turn(kind->driver);
     tni_cuda_leave(kind->driver, id, status == 0);
     return status;

@@ -92,6 +92,7 @@ static int count_none(const struct tni_memory_kind *kind)
     .classify = tni_cuda_classify,                                                             \
     .locate = tni_cuda_locate,                                                                 \
     .export = tni_cuda_export,                                                                 \
+    .export_pieces = tni_cuda_export_pieces,                                                   \
     .open = tni_cuda_open,                                                                     \
     .close = tni_cuda_close,                                                                   \
     .copy = tni_cuda_copy,                                                                     \

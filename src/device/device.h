@@ -41,18 +41,20 @@ struct tni_device_copy {
 
 /* How other processes can reach memory that another allocator made. */
 enum {
-    TNI_FOREIGN_COPY,  /* not at all: `why` says why not */
-    TNI_FOREIGN_HANDLE /* through a handle, while the allocation is not freed */
+    TNI_FOREIGN_COPY,   /* not at all: `why` says why not */
+    TNI_FOREIGN_HANDLE, /* through a handle, while the allocation is not freed */
+    TNI_FOREIGN_PIECES  /* through a descriptor of each piece that its allocator mapped */
 };
 struct tni_device_foreign {
     tn_device device;
-    int way;            /* TNI_FOREIGN_* */
-    const char *why;    /* of COPY: static text */
-    uint64_t base;      /* of the whole allocation; 0: unknown */
-    uint64_t bytes;     /* of that */
-    uint64_t buffer_id; /* the driver never gives two allocations of a process the same */
+    int way;              /* TNI_FOREIGN_* */
+    const char *why;      /* of COPY: why not, as static text */
+    uint64_t base;        /* of the whole allocation, or of the first piece; 0: unknown */
+    uint64_t bytes;       /* of that, or of all pieces that the memory lies in */
+    uint64_t buffer_id;   /* the driver never gives two allocations of a process the same */
+    uint32_t piece_count; /* of PIECES; they have one size, and lie side by side */
 };
-enum { TNI_DEVICE_HANDLE_BYTES = 64 };
+enum { TNI_DEVICE_HANDLE_BYTES = 64, TNI_DEVICE_PIECES = 128 };
 
 /* A 64-bit word in memory of the host that streams write, and wait for. */
 struct tni_device_word {
@@ -89,13 +91,15 @@ struct tni_memory_kind {
     int (*make)(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
                 int *ret_fd);
     /**
-     * Map memory that a process made on this device.
+     * Map memory that a process made on this device: one piece of memory, or several of one
+     * size side by side.
      * @param memory  its device, bytes and is_read_only are set
-     * @param fd      borrowed
-     * @return 0, TN_ERR_CORRUPT (the descriptor is of something else, or the memory is
-     *         smaller), TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
+     * @param fds     [count], borrowed: of the pieces
+     * @return 0, TN_ERR_CORRUPT (a descriptor is of something else, or the memory is smaller),
+     *         TN_ERR_NO_MEMORY, TN_ERR_UNSUPPORTED
      */
-    int (*map)(const struct tni_memory_kind *kind, struct tni_device_memory *memory, int fd);
+    int (*map)(const struct tni_memory_kind *kind, struct tni_device_memory *memory,
+               const int *fds, uint32_t count);
     /**
      * Find out what memory is that another allocator of this process made.
      * @return 0, TN_ERR_INVALID (it is not of this device, or reaches beyond its allocation)
@@ -107,6 +111,12 @@ struct tni_memory_kind {
     /** Get the handle of a whole allocation. pre: classify() said HANDLE */
     int (*export)(const struct tni_memory_kind *kind, const struct tni_device_foreign *foreign,
                   uint8_t ret_handle[TNI_DEVICE_HANDLE_BYTES]);
+    /**
+     * Get a descriptor of each piece. pre: classify() said PIECES
+     * @param ret_fds  [piece_count], owned by the caller
+     */
+    int (*export_pieces)(const struct tni_memory_kind *kind,
+                         const struct tni_device_foreign *foreign, int *ret_fds);
     /**
      * Map a whole allocation of another process.
      * @param memory  its device is set, and how many bytes it has at least

@@ -258,7 +258,7 @@ static int try_way(struct tni_cuda *cuda, const struct tni_device_memory *made, 
         return result == CUDA_ERROR_OUT_OF_MEMORY || tni_cuda_is_lost(result)
                    ? tni_cuda_check(cuda, result, "cuMemImportFromShareableHandle")
                    : 0;
-    int status = tni_cuda_map_handle(cuda, &imported, handle, false);
+    int status = tni_cuda_map_handle(cuda, &imported, handle);
     cuda->cuMemRelease(handle);
     if (status != 0)
         return status;

@@ -4,6 +4,7 @@
  * tn_tensor_share() shares them: where they are, or, if the driver has no way for that, by a
  * copy into memory of tenon. keep.c has what becomes of the library's memory.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,13 +44,11 @@ static void become_shared(tn_tensor *t, struct tni_keep *k)
     tni_ref_finish(k->domain, k->block);
 }
 
-static int share_in_place(struct tn_domain *d, tn_tensor *t,
-                          const struct tni_device_foreign *memory)
+/* The storage keeps its memory, of which a handle, or descriptors, are in `about`. */
+static int share_exported(struct tn_domain *d, tn_tensor *t, struct tni_foreign_about *about)
 {
-    const struct tni_memory_kind *kind = tni_memory_kind(memory->device.type);
+    const struct tni_device_foreign *memory = &about->memory;
     const struct tni_storage *s = t->storage;
-    struct tni_foreign_about about = {
-        .memory = *memory, .address = (uintptr_t)s->data, .bytes = s->size_bytes};
     struct tni_keep *k = calloc(1, sizeof *k);
     if (k == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory to share foreign memory");
@@ -59,13 +58,12 @@ static int share_in_place(struct tn_domain *d, tn_tensor *t,
                            .device = memory->device,
                            .at = memory->base,
                            .buffer_id = memory->buffer_id,
+                           .whole_bytes = memory->bytes,
+                           .is_in_pieces = memory->piece_count > 0,
                            .bytes = s->size_bytes};
-    int status = kind->export(kind, memory, about.handle);
-    if (status == 0) {
-        tni_keep_name(d, memory, &k->of);
-        about.allocation = k->of.allocation;
-        status = new_block(d, t, &about, k);
-    }
+    tni_keep_name(d, memory, &k->of);
+    about->allocation = k->of.allocation;
+    int status = new_block(d, t, about, k);
     if (status != 0) {
         free(k);
         return status;
@@ -74,6 +72,27 @@ static int share_in_place(struct tn_domain *d, tn_tensor *t,
     become_shared(t, k);
     tni_keep_add(k);
     return 0;
+}
+
+static int share_in_place(struct tn_domain *d, tn_tensor *t,
+                          const struct tni_device_foreign *memory)
+{
+    const struct tni_memory_kind *kind = tni_memory_kind(memory->device.type);
+    struct tni_foreign_about about = {.memory = *memory,
+                                      .address = (uintptr_t)t->storage->data,
+                                      .bytes = t->storage->size_bytes};
+    int fds[TNI_DEVICE_PIECES];
+    int status = memory->way == TNI_FOREIGN_PIECES ? kind->export_pieces(kind, memory, fds)
+                                                   : kind->export(kind, memory, about.handle);
+    if (status != 0)
+        return status;
+    about.fds = fds;
+    if (tni_backing_part(d)->depot != NULL)
+        tni_backing_part(d)->depot->catch_up(d);
+    status = share_exported(d, t, &about);
+    for (uint32_t i = 0; i < memory->piece_count; i++)
+        tni_os_close(fds[i]);
+    return status;
 }
 
 /* ---- copying it ------------------------------------------------------------------------ */
@@ -194,6 +213,7 @@ int tni_foreign_share(struct tn_domain *d, tn_tensor *t, const tn_tensor_options
     struct tni_storage *s = t->storage;
     const struct tni_memory_kind *kind = tni_memory_kind(s->device.type);
     struct tni_device_foreign memory = {.why = "it is empty"};
+    char why[256]; /* pieces could not be shared */
     int status = tni_process_check(d);
     if (status == 0 && (options->flags & TN_TENSOR_WRITE_ONCE) != 0)
         status =
@@ -207,6 +227,12 @@ int tni_foreign_share(struct tn_domain *d, tn_tensor *t, const tn_tensor_options
         status = kind->classify(kind, s->device.id, (uintptr_t)s->data, s->size_bytes, &memory);
     if (status != 0)
         return status;
-    return memory.way == TNI_FOREIGN_HANDLE ? share_in_place(d, t, &memory)
-                                            : share_copy(d, t, &memory, options);
+    if (memory.way != TNI_FOREIGN_COPY)
+        status = share_in_place(d, t, &memory);
+    if (memory.way == TNI_FOREIGN_PIECES && status != 0) {
+        snprintf(why, sizeof why, "%s", tn_error_detail());
+        memory.way = TNI_FOREIGN_COPY;
+        memory.why = why;
+    }
+    return memory.way == TNI_FOREIGN_COPY ? share_copy(d, t, &memory, options) : status;
 }

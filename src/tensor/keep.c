@@ -13,8 +13,11 @@
  *     nothing: the library's memory is of its parent.
  * I4  A process gives back what it has of others' memory before it waits for those who have
  *     its own: otherwise two processes that leave at once would wait for each other.
- * Death: the holds of a dead maker are released by the reaper. The memory is gone with its
- * process: others get TN_ERR_PEER_DIED (backing/opened.c).
+ * I5  Memory in pieces has a descriptor of each, and the driver keeps it for whoever has one or
+ *     has mapped it. So a maker that leaves neither copies it nor waits for others, but what
+ *     they have then, the library does not get back: it would write other tensors there.
+ * Death: the holds of a dead maker are released by the reaper. Its memory is gone with its
+ * process: others get TN_ERR_PEER_DIED (backing/opened.c). Only pieces stay.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,7 +189,8 @@ void tni_keep_name(const struct tn_domain *d, const struct tni_device_foreign *m
     for (; list != NULL; list = next) {
         next = list->next;
         if (list->state != TNI_COPIED && list->domain == d && list->of.maker == d->who &&
-            list->at == memory->base && list->buffer_id == memory->buffer_id)
+            list->at == memory->base && list->whole_bytes == memory->bytes &&
+            list->buffer_id == memory->buffer_id)
             ret_of->allocation = list->of.allocation;
         tni_keep_add(list);
     }
@@ -217,12 +221,21 @@ static void move(struct leaving *l, struct tni_keep *k)
     }
 }
 
+/* I5: tenond may be another one than that which got the descriptors. */
+static void lend(struct tni_keep *k)
+{
+    tni_backing_ensure_deposited(k->domain, k->mapping);
+    k->state = TNI_LENT;
+}
+
 /* @return whether the library can have its memory back: no other process needs it */
 static bool let_go(struct leaving *l, struct tni_keep *k)
 {
     const struct tni_segment *s = &l->domain->segment;
     if (k->state == TNI_KEPT && is_unused(k))
         give_back(k);
+    if (k->state == TNI_KEPT && k->is_in_pieces)
+        lend(k);
     if (k->state == TNI_KEPT)
         move(l, k);
     if (k->state == TNI_COPIED)
@@ -234,7 +247,8 @@ static bool let_go(struct leaving *l, struct tni_keep *k)
         l->seat = tni_who_seat(leases.holder);
         tni_lease_want(s, &k->of);
     }
-    return leases.live == 0 && leases.dying == 0 && (leases.over == 0 || settle(k));
+    return (leases.live == 0 || k->is_in_pieces) && leases.dying == 0 &&
+           (leases.over == 0 || settle(k));
 }
 
 /* @return whether no keep of the domain is left for which it is worth to wait */
@@ -244,7 +258,7 @@ static bool let_all_go(struct leaving *l, struct tni_keep **list)
     for (struct tni_keep **at = list; *at != NULL;) {
         struct tni_keep *k = *at;
         if (k->domain != l->domain || !let_go(l, k)) {
-            is_all &= k->domain != l->domain || k->state == TNI_LOST;
+            is_all &= k->domain != l->domain || k->state == TNI_LOST || k->state == TNI_LENT;
             at = &k->next;
             continue;
         }
@@ -255,19 +269,29 @@ static bool let_all_go(struct leaving *l, struct tni_keep **list)
     return is_all;
 }
 
-static void warn(const struct leaving *l, uint32_t used, uint32_t lost)
+/* How many keeps of a domain are left, by their state. */
+struct left {
+    uint32_t used, lost, lent;
+};
+
+static void warn(const struct leaving *l, struct left left)
 {
-    if (used > 0)
+    if (left.lent > 0)
+        tni_log(TNI_LOG_INFO,
+                "domain '%s' is left, and %u tensors of others stay in memory that this "
+                "process's allocators mapped in pieces: the allocators do not get it back",
+                l->domain->segment.name, left.lent);
+    if (left.used > 0)
         tni_log(TNI_LOG_WARNING,
                 "domain '%s' is left although other processes, such as that in seat %u, use %u "
                 "tensors in memory of this process's allocators: these tensors end with it",
-                l->domain->segment.name, l->seat, used);
-    if (lost > 0)
+                l->domain->segment.name, l->seat, left.used);
+    if (left.lost > 0)
         tni_log(TNI_LOG_WARNING,
                 "domain '%s' is left with %u tensors in messages or records whose memory is of "
                 "this process's allocators: they end with it, because the last of them could "
                 "not be copied: %s",
-                l->domain->segment.name, lost, l->why);
+                l->domain->segment.name, left.lost, l->why);
 }
 
 /*
@@ -277,19 +301,21 @@ static void warn(const struct leaving *l, uint32_t used, uint32_t lost)
 static void abandon(const struct leaving *l, struct tni_keep *list)
 {
     struct tni_keep *next;
-    uint32_t used = 0, lost = 0;
+    struct left left = {0};
     for (; list != NULL; list = next) {
         next = list->next;
         if (list->domain != l->domain) {
             tni_keep_add(list);
             continue;
         }
-        *(list->state == TNI_LOST ? &lost : &used) += 1;
+        *(list->state == TNI_LOST   ? &left.lost
+          : list->state == TNI_LENT ? &left.lent
+                                    : &left.used) += 1;
         if (list->state != TNI_ENDED)
             give_back(list);
         free(list);
     }
-    warn(l, used, lost);
+    warn(l, left);
 }
 
 void tni_foreign_leave(struct tn_domain *d)

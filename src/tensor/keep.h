@@ -9,7 +9,8 @@ enum {
     TNI_KEPT,   /* others may have the storage: its block has this process's reference */
     TNI_ENDED,  /* that was given back; others may have the allocation open */
     TNI_COPIED, /* the copy may not be done */
-    TNI_LOST    /* this process leaves, and could not copy the storage: it ends with it */
+    TNI_LOST,   /* this process leaves, and could not copy the storage: it ends with it */
+    TNI_LENT    /* this process leaves others its pieces, which the driver keeps for them */
 };
 struct tni_keep {
     struct tni_keep *next;
@@ -24,7 +25,9 @@ struct tni_keep {
     struct tni_mapping *mapping;
     struct tni_lessor of;
     uint64_t at, buffer_id; /* of the allocation */
-    uint64_t bytes;         /* of the storage */
+    uint64_t whole_bytes;   /* of that */
+    bool is_in_pieces;
+    uint64_t bytes; /* of the storage */
     uint64_t ended_ns;
     uint64_t token; /* of a copy */
 };

@@ -35,13 +35,15 @@ static struct range *range_again(uint64_t bytes, uint64_t alignment)
     return NULL;
 }
 
-CUdeviceptr address_take(uint64_t bytes, uint64_t alignment)
+CUdeviceptr address_try(uint64_t bytes, uint64_t alignment)
 {
     struct range *range = range_again(bytes, alignment);
     if (!range) {
         char *start = map_somewhere(bytes, alignment);
+        if (!start)
+            return 0;
         range = calloc(1, sizeof *range);
-        if (!start || !range)
+        if (!range)
             abort();
         range->address = (CUdeviceptr)(uintptr_t)start;
         range->bytes = bytes;
@@ -50,6 +52,14 @@ CUdeviceptr address_take(uint64_t bytes, uint64_t alignment)
     }
     range->is_taken = true;
     return range->address;
+}
+
+CUdeviceptr address_take(uint64_t bytes, uint64_t alignment)
+{
+    CUdeviceptr address = address_try(bytes, alignment);
+    if (!address)
+        abort();
+    return address;
 }
 
 struct range *address_find(CUdeviceptr address)

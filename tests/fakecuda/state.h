@@ -378,6 +378,7 @@ bool export_is_open(uint64_t id);
 /* ---- addresses.c ------------------------------------------------------------------------- */
 
 CUdeviceptr address_take(uint64_t bytes, uint64_t alignment);
+CUdeviceptr address_try(uint64_t bytes, uint64_t alignment); /* 0: there is no room */
 void address_give(CUdeviceptr address);
 struct range *address_find(CUdeviceptr address);
 int mapping_create(uint32_t kind, int allocation, CUdeviceptr address, uint64_t bytes);

@@ -222,7 +222,11 @@ static CUresult reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment
     if (!ret_address || bytes == 0 || !is_aligned(bytes) || flags != 0 ||
         (alignment & (alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_address = address_take(bytes, alignment > granularity() ? alignment : granularity());
+    if (alignment < granularity())
+        alignment = granularity();
+    *ret_address = address_try(bytes, alignment);
+    if (!*ret_address)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     address_find(*ret_address)->is_reserved = true;
     return CUDA_SUCCESS;
 }

@@ -153,7 +153,7 @@ TN_TEST(the_driver_says_which_device_has_an_address)
     tn_tensor *second;
     const tn_tensor_options options = {.struct_size = sizeof options, .device = gpu_1};
     gpu_begin(&(struct fake_options){.device_count = 2});
-    CUdeviceptr first = gpu_library_alloc(BYTES, false);
+    CUdeviceptr first = gpu_library_alloc(BYTES, GPU_ALLOCATED);
     TN_CHECK_OK(tn_device_find_address((void *)(uintptr_t)first, &found));
     assert_true(found.type == gpu_type && found.id == 0);
     if (tn_device_count(gpu_type) > 1) {
@@ -172,7 +172,7 @@ TN_TEST(the_driver_says_which_device_has_an_address)
     assert_int_equal(found.type, TN_DEVICE_CPU);
     assert_int_equal(tn_device_find_address(NULL, &found), TN_ERR_INVALID);
     assert_int_equal(tn_device_find_address(&found, NULL), TN_ERR_INVALID);
-    gpu_library_free(first, 0);
+    gpu_library_free(first, 0, GPU_ALLOCATED);
     gpu_end();
 }
 
@@ -415,16 +415,16 @@ TN_TEST(a_descriptor_that_is_not_what_it_should_be_is_refused)
     gpu_begin(&(struct fake_options){.device_count = 2});
     assert_int_equal(tn_device_count(gpu_type), 2);
     TN_CHECK_OK(kind->make(kind, &made, &fd));
-    assert_int_equal(kind->map(kind, &mapped, other),
+    assert_int_equal(kind->map(kind, &mapped, &other, 1),
                      TN_ERR_CORRUPT); /* no memory of a device */
     mapped.device.id = 1;
     if (!gpu_is_hip()) /* which does not say of which device a descriptor is */
-        assert_int_equal(kind->map(kind, &mapped, fd), TN_ERR_CORRUPT);
+        assert_int_equal(kind->map(kind, &mapped, &fd, 1), TN_ERR_CORRUPT);
     mapped = (struct tni_device_memory){.device = gpu_0, .bytes = 2 * GRANULE};
-    assert_int_equal(kind->map(kind, &mapped, fd), TN_ERR_CORRUPT);
+    assert_int_equal(kind->map(kind, &mapped, &fd, 1), TN_ERR_CORRUPT);
     expect_detail("less than 4194304 bytes");
     mapped.bytes = GRANULE;
-    TN_CHECK_OK(kind->map(kind, &mapped, fd));
+    TN_CHECK_OK(kind->map(kind, &mapped, &fd, 1));
     assert_true(mapped.address != made.address);
     kind->unmap(kind, &mapped);
     kind->unmap(kind, &made);

@@ -324,46 +324,100 @@ void gpu_kernel_fill(const tn_tensor *tensor, uint8_t value)
 
 /* ---- memory of another library ----------------------------------------------------------- */
 
-static CUdeviceptr map_piece(size_t bytes)
+static void map_piece(CUdeviceptr at, const struct gpu_piece *piece)
 {
     CUmemGenericAllocationHandle handle;
-    CUdeviceptr at;
-    const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
-    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = place};
-    const CUmemAccessDesc access = {.location = place,
+    const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = piece->device};
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes =
+            piece->is_private ? 0 : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = place};
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    assert_int_equal(driver.cuMemCreate(&handle, bytes, &prop, 0), 0);
-    assert_int_equal(driver.cuMemAddressReserve(&at, bytes, 0, 0, 0), 0);
-    assert_int_equal(driver.cuMemMap(at, bytes, 0, handle, 0), 0);
-    assert_int_equal(driver.cuMemSetAccess(at, bytes, &access, 1), 0);
+    assert_int_equal(driver.cuMemCreate(&handle, piece->bytes, &prop, 0), 0);
+    assert_int_equal(driver.cuMemMap(at, piece->bytes, 0, handle, 0), 0);
+    assert_int_equal(driver.cuMemSetAccess(at, piece->bytes, &access, 1), 0);
     assert_int_equal(driver.cuMemRelease(handle), 0);
+}
+
+static size_t bytes_of(const struct gpu_piece *pieces, uint32_t count)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += pieces[i].bytes;
+    return bytes;
+}
+
+static CUdeviceptr map_pieces(const struct gpu_piece *pieces, uint32_t count)
+{
+    CUdeviceptr at;
+    assert_int_equal(driver.cuMemAddressReserve(&at, bytes_of(pieces, count), 0, 0, 0), 0);
+    for (uint32_t i = 0; i < count; i++)
+        if (!pieces[i].is_gap)
+            map_piece(at + bytes_of(pieces, i), &pieces[i]);
     return at;
+}
+
+static CUdeviceptr map_equal_pieces(size_t bytes)
+{
+    enum { MOST = 256 };
+    struct gpu_piece pieces[MOST];
+    uint32_t count = (uint32_t)((bytes + GPU_PIECE_BYTES - 1) / GPU_PIECE_BYTES);
+    assert_true(count <= MOST);
+    for (uint32_t i = 0; i < count; i++)
+        pieces[i] = (struct gpu_piece){.bytes = GPU_PIECE_BYTES};
+    return map_pieces(pieces, count);
 }
 
 /* The library keeps its context: the driver frees the memory with it. */
-CUdeviceptr gpu_library_alloc(size_t bytes, bool is_private)
+static void enter_library(void)
 {
     CUcontext context;
-    CUdeviceptr at;
     assert_int_equal(driver.cuInit(0), 0);
     assert_int_equal(driver.cuDevicePrimaryCtxRetain(&context, 0), 0);
     assert_int_equal(driver.cuCtxPushCurrent_v2(context), 0);
-    if (is_private)
-        at = map_piece(bytes);
+}
+
+static void leave_library(void)
+{
+    CUcontext context;
+    assert_int_equal(driver.cuCtxPopCurrent_v2(&context), 0);
+}
+
+CUdeviceptr gpu_library_alloc(size_t bytes, enum gpu_library how)
+{
+    CUdeviceptr at;
+    enter_library();
+    if (how == GPU_PRIVATE)
+        at = map_pieces(&(struct gpu_piece){.bytes = bytes, .is_private = true}, 1);
+    else if (how == GPU_PIECES)
+        at = map_equal_pieces(bytes);
     else
         assert_int_equal(driver.cuMemAlloc_v2(&at, bytes), 0);
-    assert_int_equal(driver.cuCtxPopCurrent_v2(&context), 0);
+    leave_library();
     return at;
 }
 
-void gpu_library_free(CUdeviceptr at, size_t private_bytes)
+static void unmap(CUdeviceptr at, size_t bytes)
+{
+    assert_int_equal(driver.cuMemUnmap(at, bytes), 0);
+}
+
+static size_t mapped_bytes(size_t bytes, enum gpu_library how)
+{
+    return how == GPU_PIECES ? (bytes + GPU_PIECE_BYTES - 1) / GPU_PIECE_BYTES * GPU_PIECE_BYTES
+                             : bytes;
+}
+
+void gpu_library_free(CUdeviceptr at, size_t bytes, enum gpu_library how)
 {
     enter(0);
-    if (private_bytes != 0) {
-        assert_int_equal(driver.cuMemUnmap(at, private_bytes), 0);
-        assert_int_equal(driver.cuMemAddressFree(at, private_bytes), 0);
-    } else {
+    if (how == GPU_ALLOCATED) {
         assert_int_equal(driver.cuMemFree_v2(at), 0);
+    } else {
+        unmap(at, mapped_bytes(bytes, how));
+        assert_int_equal(driver.cuMemAddressFree(at, mapped_bytes(bytes, how)), 0);
     }
     leave(0);
     assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
@@ -377,18 +431,44 @@ struct export
 };
 int gpu_given_back;
 
-struct gpu_memory *gpu_memory_make(size_t bytes, bool is_private)
+struct gpu_memory *gpu_memory_make(size_t bytes, enum gpu_library how)
 {
     struct gpu_memory *m = calloc(1, sizeof *m);
     assert_non_null(m);
-    *m = (struct gpu_memory){.bytes = bytes, .is_private = is_private};
-    m->at = gpu_library_alloc(bytes, is_private);
+    *m = (struct gpu_memory){.bytes = bytes, .how = how};
+    m->at = gpu_library_alloc(bytes, how);
     return m;
+}
+
+struct gpu_memory *gpu_memory_map(const struct gpu_piece *pieces, uint32_t count)
+{
+    struct gpu_memory *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    *m = (struct gpu_memory){
+        .bytes = bytes_of(pieces, count), .pieces = pieces, .piece_count = count};
+    enter_library();
+    m->at = map_pieces(pieces, count);
+    leave_library();
+    return m;
+}
+
+static void unmap_pieces(const struct gpu_memory *m)
+{
+    enter(0);
+    for (uint32_t i = 0; i < m->piece_count; i++)
+        if (!m->pieces[i].is_gap)
+            unmap(m->at + bytes_of(m->pieces, i), m->pieces[i].bytes);
+    assert_int_equal(driver.cuMemAddressFree(m->at, m->bytes), 0);
+    leave(0);
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease_v2(0), 0);
 }
 
 void gpu_memory_free(struct gpu_memory *m)
 {
-    gpu_library_free(m->at, m->is_private ? m->bytes : 0);
+    if (m->pieces != NULL)
+        unmap_pieces(m);
+    else
+        gpu_library_free(m->at, m->bytes, m->how);
     free(m);
 }
 

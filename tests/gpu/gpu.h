@@ -81,25 +81,39 @@ extern int32_t gpu_type; /* TN_DEVICE_CUDA, or TN_DEVICE_ROCM: gpu_is_hip() */
 extern tn_device gpu_0, gpu_1;
 extern const tn_device gpu_cpu;
 
-/**
- * Memory of device 0 as another library makes it: by cuMemAlloc(), or, if it is private, mapped
- * and not made for other processes.
- */
-CUdeviceptr gpu_library_alloc(size_t bytes, bool is_private);
-/** @param private_bytes  of private memory; else 0 */
-void gpu_library_free(CUdeviceptr address, size_t private_bytes);
+/** Memory of device 0 as another library makes it. */
+enum gpu_library {
+    GPU_ALLOCATED, /* by cuMemAlloc() */
+    GPU_PRIVATE,   /* mapped, and not made for other processes */
+    GPU_PIECES     /* mapped in pieces of GPU_PIECE_BYTES, each with a descriptor */
+};
+enum { GPU_PIECE_BYTES = 2 << 20 };
+CUdeviceptr gpu_library_alloc(size_t bytes, enum gpu_library how);
+/** @param how  as it was made, and of how many bytes */
+void gpu_library_free(CUdeviceptr address, size_t bytes, enum gpu_library how);
+
+/* A part of memory that a library mapped. */
+struct gpu_piece {
+    size_t bytes;
+    bool is_private, is_gap;
+    int32_t device;
+};
 
 /** Memory of another library that has several tensors, and is freed with the last. */
 struct gpu_memory {
     CUdeviceptr at;
     size_t bytes;
-    bool is_private;
+    enum gpu_library how;
+    const struct gpu_piece *pieces; /* [piece_count], borrowed; NULL: they are as `how` says */
+    uint32_t piece_count;
     bool is_kept; /* it is not freed with the last, but by gpu_memory_free() */
     int tensors;
     /* What the library does when it gets the memory of a tensor back; NULL: nothing. */
     void (*on_given_back)(struct gpu_memory *memory, size_t offset);
 };
-struct gpu_memory *gpu_memory_make(size_t bytes, bool is_private);
+struct gpu_memory *gpu_memory_make(size_t bytes, enum gpu_library how);
+/** Map these pieces side by side. */
+struct gpu_memory *gpu_memory_map(const struct gpu_piece *pieces, uint32_t count);
 /** Free memory that is kept, and has no tensors. */
 void gpu_memory_free(struct gpu_memory *memory);
 /** A private tensor of bytes over a part of this memory. */

@@ -201,8 +201,8 @@ TN_TEST(a_failure_that_passes_decides_nothing_about_imports)
     assert_int_equal(tn_device_count(gpu_type), 1);
     TN_CHECK_OK(kind->make(kind, &made, &fd));
     gpu_fake.fail_nth("cuMemImportFromShareableHandle", 1, CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(kind->map(kind, &mapped, fd), TN_ERR_NO_MEMORY);
-    TN_CHECK_OK(kind->map(kind, &mapped, fd));
+    assert_int_equal(kind->map(kind, &mapped, &fd, 1), TN_ERR_NO_MEMORY);
+    TN_CHECK_OK(kind->map(kind, &mapped, &fd, 1));
     kind->unmap(kind, &mapped);
     kind->unmap(kind, &made);
     close(fd);
@@ -220,7 +220,7 @@ static void import_as_zero(uint32_t version)
     TN_CHECK_OK(kind->make(kind, &made, &fd));
     assert_int_equal(dup2(fd, 0), 0);
     close(fd);
-    int status = kind->map(kind, &mapped, 0);
+    int status = kind->map(kind, &mapped, &(int){0}, 1);
     assert_int_equal(dup2(input, 0), 0);
     close(input);
     TN_CHECK_OK(status);
@@ -242,7 +242,7 @@ TN_TEST(a_descriptor_of_less_memory_is_refused_by_its_size)
     gpu_begin(NULL);
     assert_int_equal(ftruncate(fd, 4096), 0);
     assert_int_equal(tn_device_count(gpu_type), 1);
-    assert_int_equal(kind->map(kind, &mapped, fd), TN_ERR_CORRUPT);
+    assert_int_equal(kind->map(kind, &mapped, &fd, 1), TN_ERR_CORRUPT);
     expect_detail("is of memory of 4096 bytes, and not of 2097152");
     close(fd);
     gpu_end();
@@ -324,7 +324,7 @@ TN_TEST(cards_without_uuid_are_told_by_their_place)
 
 static void end_export(DLManagedTensorVersioned *managed)
 {
-    gpu_library_free((CUdeviceptr)(uintptr_t)managed->dl_tensor.data, 0);
+    gpu_library_free((CUdeviceptr)(uintptr_t)managed->dl_tensor.data, 0, GPU_ALLOCATED);
 }
 
 /* H5: before 7.12 HIP does not say whether memory has a handle, and memory without one would
@@ -337,7 +337,7 @@ TN_TEST(an_old_version_has_memory_of_libraries_copied)
     managed = (DLManagedTensorVersioned){
         .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
         .deleter = end_export,
-        .dl_tensor = {.data = (void *)(uintptr_t)gpu_library_alloc(BYTES, false),
+        .dl_tensor = {.data = (void *)(uintptr_t)gpu_library_alloc(BYTES, GPU_ALLOCATED),
                       .device = {kDLROCM, 0},
                       .ndim = 1,
                       .dtype = {kDLUInt, 8, 1},

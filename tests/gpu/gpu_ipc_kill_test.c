@@ -19,6 +19,7 @@ enum { BYTES = 2 << 20, OFFSET = 4096, VALUE = 50, LONG_MS = 20000 };
 static tn_domain *domain;
 static tn_queue *queue;
 static struct tnt_signal ready, go;
+static enum gpu_library library; /* that makes the memory */
 /* What the processes of one test tell each other. */
 static struct told {
     uint64_t calls; /* of a life that nobody ended */
@@ -72,7 +73,7 @@ static void end_life(const struct life *l)
 
 static tn_tensor *share_new(void)
 {
-    struct gpu_memory *memory = gpu_memory_make(BYTES, false);
+    struct gpu_memory *memory = gpu_memory_make(BYTES, library);
     tn_tensor *tensor = gpu_memory_tensor(memory, OFFSET, BYTES - OFFSET);
     gpu_kernel_fill(tensor, VALUE);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
@@ -80,15 +81,22 @@ static tn_tensor *share_new(void)
     return tensor;
 }
 
-/* The fake has to learn that the processor found the tensor ready. */
-static void expect_ready(const tn_tensor *tensor)
+/*
+ * Wait for a tensor. The fake has to learn that the processor found it ready.
+ * @return false: its maker died before the device had written it, which only pieces outlive
+ */
+static bool is_ready(const tn_tensor *tensor)
 {
     uint64_t token = atomic_load(&tensor->storage->ready);
-    TN_CHECK_OK(tn_tensor_sync(tensor, tnt_deadline(LONG_MS)));
+    int status = tn_tensor_sync(tensor, tnt_deadline(LONG_MS));
+    if (status == TN_ERR_PEER_DIED && library == GPU_PIECES)
+        return false;
+    TN_CHECK_OK(status);
     if (token != 0)
         gpu_fake.value_seen(
             (void *)(uintptr_t)tni_value_at(&domain->segment, tni_token_timeline(token)));
     gpu_expect(domain, tensor, VALUE);
+    return true;
 }
 
 /* ---- what a death leaves ----------------------------------------------------------------- */
@@ -168,7 +176,7 @@ static int make(void *argument)
         tnt_await(&ready);
     tn_tensor_unref(tensor);
     end_life(l);
-    if (l->leaving == ABANDONS)
+    if (l->leaving == ABANDONS || library == GPU_PIECES)
         _exit(0); /* the library does not get its memory back */
     return 0;
 }
@@ -216,13 +224,15 @@ static int receive(void *argument)
     int status = pop_until_the_end(&tensor);
     if (status == 0 && tensor != NULL) {
         gpu_fake.message_received(1);
-        expect_ready(tensor);
-        told->arrived++;
-        if (l->leaving != ABANDONS)
+        bool is_whole = is_ready(tensor);
+        *(is_whole ? &told->arrived : &told->lost) += 1;
+        if (l->leaving != ABANDONS || !is_whole)
             tensor = tn_tensor_unref(tensor);
         tnt_signal(&ready);
         expect_end();
-        if (tensor != NULL)
+        if (tensor != NULL && library == GPU_PIECES)
+            gpu_expect(domain, tensor, VALUE);
+        else if (tensor != NULL)
             expect_lost(tensor);
         tn_tensor_unref(tensor);
     } else if (status != 0) {
@@ -269,6 +279,19 @@ TN_TEST_WITHIN(memory_of_a_maker_killed_at_any_call_is_lost_to_its_user, 120)
     end_at_each_call(maker_lives, ABANDONS);
 }
 
+/* Nothing is copied, and nobody waits: the driver keeps the pieces for those who have them. */
+TN_TEST_WITHIN(a_maker_of_pieces_killed_at_any_call_leaves_nothing, 120)
+{
+    library = GPU_PIECES;
+    end_at_each_call(maker_lives, MOVES);
+}
+
+TN_TEST_WITHIN(pieces_of_a_maker_killed_at_any_call_stay_with_their_user, 120)
+{
+    library = GPU_PIECES;
+    end_at_each_call(maker_lives, ABANDONS);
+}
+
 /* ---- the receiver dies ------------------------------------------------------------------- */
 
 static int receive_and_die(void *argument)
@@ -277,7 +300,7 @@ static int receive_and_die(void *argument)
     begin_life(l);
     tn_tensor *tensor = gpu_pop(queue);
     TN_CHECK_OK(tn_tensor_wait(tensor, NULL));
-    expect_ready(tensor);
+    assert_true(is_ready(tensor));
     TN_CHECK_OK(tn_tensor_record(tensor, NULL));
     tn_tensor_unref(tensor);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
@@ -295,7 +318,7 @@ static int make_for_the_dead(void *unused)
     tnt_signal(&ready);
     tnt_await(&go);
     if (tn_queue_pop_tensor(queue, TN_NOW, &tensor) == 0) {
-        expect_ready(tensor);
+        assert_true(is_ready(tensor));
         tn_tensor_unref(tensor);
         told->arrived++;
     }
@@ -326,5 +349,11 @@ static bool receiver_lives(const struct life *l)
 
 TN_TEST_WITHIN(a_receiver_killed_at_any_call_of_the_driver_leaves_nothing, 120)
 {
+    end_at_each_call(receiver_lives, MOVES);
+}
+
+TN_TEST_WITHIN(a_receiver_of_pieces_killed_at_any_call_leaves_nothing, 120)
+{
+    library = GPU_PIECES;
     end_at_each_call(receiver_lives, MOVES);
 }

@@ -59,7 +59,7 @@ static tn_tensor *share_part(struct gpu_memory *m, size_t offset, size_t bytes, 
 
 static tn_tensor *share_new(uint8_t value)
 {
-    return share_part(gpu_memory_make(BYTES, false), OFFSET, BYTES - OFFSET, value);
+    return share_part(gpu_memory_make(BYTES, GPU_ALLOCATED), OFFSET, BYTES - OFFSET, value);
 }
 
 /* Call tenon until so many exports were given back to the library. */
@@ -135,7 +135,7 @@ static void expect_tensors(int count, int copies)
 TN_TEST(memory_of_a_library_is_a_private_tensor_on_its_device)
 {
     begin();
-    tn_tensor *tensor = wrap(gpu_memory_make(BYTES, false), 0, BYTES, 7);
+    tn_tensor *tensor = wrap(gpu_memory_make(BYTES, GPU_ALLOCATED), 0, BYTES, 7);
     assert_int_equal(tn_tensor_device(tensor).type, gpu_type);
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_DEFAULT);
     assert_int_equal(tn_tensor_record(tensor, NULL), TN_ERR_INVALID);
@@ -152,7 +152,7 @@ TN_TEST(memory_of_a_library_is_a_private_tensor_on_its_device)
 TN_TEST(sharing_leaves_the_memory_where_it_is)
 {
     begin();
-    struct gpu_memory *m = gpu_memory_make(BYTES, false);
+    struct gpu_memory *m = gpu_memory_make(BYTES, GPU_ALLOCATED);
     tn_tensor *tensor = wrap(m, OFFSET, BYTES - OFFSET, 8);
     void *data = tn_tensor_data(tensor);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
@@ -193,7 +193,7 @@ TN_TEST(a_receiver_opens_an_allocation_once)
     int count = 20;
     begin();
     pid_t pid = tnt_fork(consume, &count);
-    struct gpu_memory *m = gpu_memory_make(BYTES, false);
+    struct gpu_memory *m = gpu_memory_make(BYTES, GPU_ALLOCATED);
     for (int i = 0; i < count; i++) {
         tn_tensor *tensor = share_part(m, (size_t)i * OFFSET, OFFSET, (uint8_t)(10 + i));
         gpu_push(queue, tensor);
@@ -302,7 +302,7 @@ TN_TEST(memory_of_the_domain_that_comes_back_is_not_shared_twice)
 TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
 {
     begin();
-    tn_tensor *tensor = wrap(gpu_memory_make(BYTES, true), OFFSET, BYTES - OFFSET, 9);
+    tn_tensor *tensor = wrap(gpu_memory_make(BYTES, GPU_PRIVATE), OFFSET, BYTES - OFFSET, 9);
     assert_int_equal(atomic_load(&domain->segment.header->foreign_copies), 0);
     TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
     assert_int_equal(strategy_of(tensor), TN_STRATEGY_CUDA_VMM);
@@ -321,7 +321,7 @@ TN_TEST(memory_for_one_process_is_copied_and_the_copy_is_counted)
 /* Share memory for one process, and let the copy end. @return its block */
 static uint32_t share_and_end(size_t bytes, int given_back)
 {
-    tn_tensor *copy = wrap(gpu_memory_make(bytes, true), 0, bytes, 9);
+    tn_tensor *copy = wrap(gpu_memory_make(bytes, GPU_PRIVATE), 0, bytes, 9);
     TN_CHECK_OK(tn_tensor_share(domain, copy, NULL));
     uint32_t block = copy->storage->block.id;
     gpu_push(queue, copy);
@@ -362,7 +362,7 @@ TN_TEST(a_copy_comes_after_what_its_stream_was_given)
     gpu_need_cuda("HIP waits for the stream before a tensor is handed on");
     gpu_need_fake();
     begin();
-    struct gpu_memory *m = gpu_memory_make(BYTES, true);
+    struct gpu_memory *m = gpu_memory_make(BYTES, GPU_PRIVATE);
     tn_tensor *tensor = wrap(m, 0, BYTES, 1);
     CUstream stream = gpu_stream(NULL);
     gpu_stream_wait(NULL);
@@ -666,7 +666,7 @@ TN_TEST(memory_that_is_allocated_anew_is_another_allocation)
     begin();
     pid_t pid = tnt_fork(consume_anew, &count);
     for (int i = 0; i < count; i++) {
-        struct gpu_memory *m = gpu_memory_make(BYTES, false);
+        struct gpu_memory *m = gpu_memory_make(BYTES, GPU_ALLOCATED);
         CUdeviceptr at = m->at;
         tn_tensor *tensor = share_part(m, 0, BYTES, (uint8_t)(10 + i));
         gpu_push(queue, tensor);

@@ -291,10 +291,10 @@ static void begin_process(int index)
     me.index = index;
     me.random = schedule.seed + (uint64_t)index;
     me.random = me.random * UINT64_C(0x9e3779b97f4a7c15) | 1;
-    me.memory = gpu_memory_make(ALL, false);
+    me.memory = gpu_memory_make(ALL, GPU_ALLOCATED);
     me.memory->is_kept = true;
     me.memory->on_given_back = part_is_back;
-    me.copies = gpu_memory_make(ALL, false);
+    me.copies = gpu_memory_make(ALL, GPU_ALLOCATED);
     for (int i = 0; i < STREAMS; i++)
         me.streams[i] = gpu_stream(NULL);
 }

@@ -322,10 +322,11 @@ static void record_and_leave(struct crash_world *w)
 
 static int64_t foreign_bytes = SMALL;
 static bool is_freed;
+static enum gpu_library library;
 
 static void free_foreign(DLManagedTensorVersioned *managed)
 {
-    gpu_library_free((CUdeviceptr)(uintptr_t)managed->dl_tensor.data, 0);
+    gpu_library_free((CUdeviceptr)(uintptr_t)managed->dl_tensor.data, SMALL, library);
     is_freed = true;
 }
 
@@ -341,7 +342,7 @@ static tn_tensor *share_foreign(struct crash_world *w)
                                                  .ndim = 1,
                                                  .dtype = {kDLUInt, 8, 1},
                                                  .shape = &foreign_bytes}};
-    managed.dl_tensor.data = (void *)(uintptr_t)gpu_library_alloc(SMALL, false);
+    managed.dl_tensor.data = (void *)(uintptr_t)gpu_library_alloc(SMALL, library);
     TN_CHECK_OK(tn_tensor_from_dlpack(&managed, &tensor));
     gpu_kernel_fill(tensor, CRASH_BYTE);
     TN_CHECK_OK(tn_tensor_share(w->domain, tensor, NULL));
@@ -370,12 +371,25 @@ static void share_and_release_foreign(struct crash_world *w)
     await_freed(w);
 }
 
+static void share_and_release_pieces(struct crash_world *w)
+{
+    library = GPU_PIECES;
+    share_and_release_foreign(w);
+}
+
 /* What is only in a message is moved into memory that tenond keeps. */
 static void leave_foreign(struct crash_world *w)
 {
     crash_load_driver(w);
     push_foreign(w);
     w->domain = tn_domain_close(w->domain);
+}
+
+/* Nothing is moved: tenond has descriptors of the pieces. */
+static void leave_pieces(struct crash_world *w)
+{
+    library = GPU_PIECES;
+    leave_foreign(w);
 }
 
 static struct tnt_signal foreign_ready, foreign_go;
@@ -401,6 +415,13 @@ static void begin_foreign(struct crash_world *w)
     foreign_go = tnt_signal_open();
     w->helper = tnt_fork(make_foreign_and_wait, w);
     tnt_await(&foreign_ready);
+}
+
+static void begin_pieces(struct crash_world *w)
+{
+    library = GPU_PIECES;
+    begin_foreign(w);
+    library = GPU_ALLOCATED;
 }
 
 static void end_foreign(struct crash_world *w)
@@ -470,7 +491,11 @@ const struct crash_op crash_device_ops[] = {
     {"device_record_and_leave", ON_DEVICE, .run = record_and_leave},
     {"device_share_foreign", ON_DEVICE, .run = share_and_release_foreign},
     {"device_leave_foreign", BY_TENOND, .run = leave_foreign},
+    {"device_share_pieces", BY_TENOND, .run = share_and_release_pieces},
+    {"device_leave_pieces", BY_TENOND, .run = leave_pieces},
     {"device_pop_foreign", ON_DEVICE, .prepare = begin_foreign, .run = pop_foreign,
+     .finish = end_foreign},
+    {"device_pop_pieces", BY_TENOND, .prepare = begin_pieces, .run = pop_foreign,
      .finish = end_foreign},
     {"device_trim", BY_TENOND, .prepare = leave_small, .run = trim},
     {"device_leave", BY_TENOND, .prepare = leave_both, .run = leave},

@@ -11,6 +11,7 @@ With a PyTorch that has CUDA, install() does nothing, and the tests use PyTorch'
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 from multiprocessing.reduction import ForkingPickler
@@ -239,13 +240,13 @@ class Access(ctypes.Structure):
 PIECE_BYTES = 2 << 20
 
 
-def map_piece(size_bytes, index, stream):
-    """Memory that the driver shares with no process, as that of PyTorch's expandable segments."""
+def map_piece(size_bytes, index, stream, handles=0):
+    """Memory as that of PyTorch's expandable segments, which the driver shares with others only if it has handles."""
     made, handle, place = ctypes.c_uint64(), ctypes.c_uint64(), Location(1, index)
     size = ctypes.c_size_t(PIECE_BYTES)
     assert size_bytes <= PIECE_BYTES
     with context(index) as fake:
-        assert fake.cuMemCreate(ctypes.byref(handle), size, ctypes.byref(Properties(1, 0, place)), 0) == 0
+        assert fake.cuMemCreate(ctypes.byref(handle), size, ctypes.byref(Properties(1, handles, place)), 0) == 0
         assert fake.cuMemAddressReserve(ctypes.byref(made), size, ctypes.c_size_t(0), ctypes.c_uint64(0), 0) == 0
         assert fake.cuMemMap(made, size, ctypes.c_size_t(0), handle, 0) == 0
         assert fake.cuMemSetAccess(made, size, ctypes.byref(Access(place, 3)), ctypes.c_size_t(1)) == 0
@@ -263,8 +264,8 @@ def unmap_now(fake, address):
     assert fake.cuMemAddressFree(at, size) == 0
 
 
-def use_pieces():
-    state.allocate = map_piece, unmap_piece
+def use_pieces(have_descriptors=False):
+    state.allocate = functools.partial(map_piece, handles=int(have_descriptors)), unmap_piece
 
 
 @DELETER

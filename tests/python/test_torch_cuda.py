@@ -212,12 +212,12 @@ def fill(requests, answers):
         answers.put((tensor.device.type, tensor.untyped_storage()._cdata == column.untyped_storage()._cdata))
 
 
-@pytest.mark.parametrize("how", ["tenon's", "torch's", "torch's in pieces"])
+@pytest.mark.parametrize("how", ["tenon's", "torch's", "torch's in pieces", "torch's in private pieces"])
 def test_cuda_simple(torch_child, how):
     @torch_child
     def case():
-        if how == "torch's in pieces":
-            cuda_torch.use_pieces()
+        if "pieces" in how:
+            cuda_torch.use_pieces(have_descriptors="private" not in how)
         requests, answers = queues(2)
         process = start(fill, requests, answers)
         for _ in range(5):
@@ -230,7 +230,7 @@ def test_cuda_simple(torch_child, how):
             assert first.untyped_storage()._cdata == second.untyped_storage()._cdata
         requests.put(None)
         finish(process)
-        assert tenon.torch.copies().count == (5 if how == "torch's in pieces" else 0)
+        assert tenon.torch.copies().count == (5 if "private" in how else 0)
 
 
 def theirs(*size, dtype=torch.uint8, value=0):
