@@ -318,7 +318,7 @@ static PyMethodDef methods[] = {
      "device=None)\n--\n\n"
      "Make a tensor in shared memory, all zero."},
     {"filled", WITH_KEYWORDS(tnp_domain_filled), METH_VARARGS | METH_KEYWORDS,
-     "filled($self, /, size_bytes, parts, timeout=0)\n--\n\n"
+     "filled($self, /, size_bytes, parts, timeout=0, *, progress=None)\n--\n\n"
      "Make a write-once storage of (offset, tensor) parts; returns all of it as uint8."},
     {"find", tnp_domain_find, METH_VARARGS,
      "find($self, address, size_bytes, /)\n--\n\n"

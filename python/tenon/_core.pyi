@@ -107,10 +107,12 @@ class Domain:
               write_once: bool = False, device: Optional[_Device] = None) -> Tensor: ...
     def zeros(self, shape: _GivenShape, dtype: Any, timeout: _Timeout = 0, *, strategy: Optional[str] = None,
               write_once: bool = False, device: Optional[_Device] = None) -> Tensor: ...
-    def filled(self, size_bytes: int, parts: Iterable[Tuple[int, Tensor]], timeout: _Timeout = 0) -> Tensor:
+    def filled(self, size_bytes: int, parts: Iterable[Tuple[int, Tensor]], timeout: _Timeout = 0, *,
+               progress: Optional[Callable[[int], object]] = None) -> Tensor:
         """A write-once storage, as uint8 [size_bytes], that has these tensors at these offsets, and zeros elsewhere.
 
         A part is contiguous and on the host. This is the fastest way to fill such a storage with what is in memory.
+        `progress` is called with the offset up to which bytes are written, again and again.
         """
     def find(self, address: int, size_bytes: int, /) -> Optional[Tensor]:
         """The whole storage that these bytes of this process lie in, as uint8 [n]; None if it is not of this domain."""

@@ -12,17 +12,34 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 from . import _core, _models
 
 
-def _read_npz(path: str) -> Mapping[str, Any]:
+class Watcher:
+    """What read_file() tells of its progress: to a subclass that shows it, or to nobody."""
+
+    def has_read(self, all_bytes: int, done_bytes: int) -> None:
+        """So many bytes of the file have been read into the memory of this process."""
+
+    def has_copied(self, all_bytes: int, done_bytes: int) -> None:
+        """So many bytes of the tensors are where all processes find them."""
+
+
+def _read_npz(path: str, watcher: Watcher) -> Mapping[str, Any]:
     import numpy
 
     found = numpy.load(path, allow_pickle=False)
     if isinstance(found, numpy.ndarray):
         _models.fail(_core.Invalid, f"{path} has one array without a name: it is a .npy")
+    made: Dict[str, Any] = {}
     with found as arrays:
-        return {name: arrays[name] for name in arrays.files}
+        sizes = {info.filename: info.file_size for info in arrays.zip.infolist()}
+        read_bytes, all_bytes = 0, sum(sizes.values())
+        for name in arrays.files:
+            made[name] = arrays[name]
+            read_bytes += sizes.get(name, 0) or sizes.get(f"{name}.npy", 0)
+            watcher.has_read(all_bytes, read_bytes)
+    return made
 
 
-def _read_pt(path: str) -> Mapping[str, Any]:
+def _read_pt(path: str, watcher: Watcher) -> Mapping[str, Any]:
     import torch
 
     # Only a ZIP file, which PyTorch writes from 1.6 on, can be mapped; PyTorch maps from 2.1 on.
@@ -55,11 +72,11 @@ def _reader_of(path: str) -> Any:
     return _READERS[kind]
 
 
-def _read(path: str) -> Mapping[str, Any]:
+def _read(path: str, watcher: Watcher) -> Mapping[str, Any]:
     """The tensors of a file by name. NumPy, zipfile and PyTorch raise many kinds of errors for a damaged one."""
     open(path, "rb").close()  # what cannot be opened raises OSError
     try:
-        return _reader_of(path)(path)
+        return _reader_of(path)(path, watcher)
     except (_core.Error, ImportError, MemoryError):
         raise
     except OSError as error:
@@ -75,10 +92,12 @@ def _damaged(path: str, error: Exception) -> NoReturn:
     _models.fail(_core.Invalid, f"{path} is damaged, or has more than arrays: {said}", error)
 
 
-def _parts(place: _core.Domain, path: str, entries: List[Dict[str, Any]]) -> Tuple[bytes, Sequence[_core.Tensor]]:
-    tensors = _read(path)
+def _parts(
+    place: _core.Domain, path: str, entries: List[Dict[str, Any]], watcher: Watcher
+) -> Tuple[bytes, Sequence[_core.Tensor]]:
+    tensors = _read(path, watcher)
     try:
-        return _models.parts_of(place, tensors, None, entries, None)
+        return _models.parts_of(place, tensors, None, entries, None, watcher.has_copied)
     except TypeError as error:
         _models.fail(_core.Invalid, f"{path}: {error}", error)
 
@@ -129,7 +148,12 @@ def load_file(
 
 
 def read_file(
-    name: str, path: Any, domain: str, timeout: Optional[float], lifetime: Optional[float]
+    name: str,
+    path: Any,
+    domain: str,
+    timeout: Optional[float],
+    lifetime: Optional[float],
+    watcher: Optional[Watcher] = None,
 ) -> Tuple[_models.Contents, bool]:
     """The model of load_file(), and whether this call has read it."""
     whole = os.path.realpath(os.fspath(path))
@@ -139,7 +163,7 @@ def read_file(
     made: List[Any] = []
 
     def make() -> Tuple[bytes, Sequence[_core.Tensor]]:
-        made.append(_parts(store.domain, whole, entries))
+        made.append(_parts(store.domain, whole, entries, watcher or Watcher()))
         if _models.describe([whole]) != entries:
             _models.fail(_core.Invalid, f"{whole} was changed while it was read")
         return made[0]

@@ -11,11 +11,12 @@ UTF-8 JSON:
 The command `tenon load` writes the same. tenond keeps the store while it has a model, with no other process.
 """
 
+import functools
 import json
 import os
 import sys
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Type
 
 from . import _core, _domain, _tensors
 
@@ -27,6 +28,7 @@ _ALIGN_BYTES = 64  # of each tensor in its storage
 
 _STATUS = {_core.Invalid: -1, _core.NotFound: -4, _core.Exists: -5, _core.VersionMismatch: -61}  # TN_ERR_*
 _Parts = Tuple[bytes, Sequence[_core.Tensor]]
+Progress = Callable[[int, int], object]
 
 
 class Model(Dict[str, Any]):
@@ -173,8 +175,12 @@ def parts_of(
     metadata: Optional[Mapping[str, str]],
     files: List[Dict[str, Any]],
     timeout: Optional[float] = 0,
+    progress: Optional[Progress] = None,
 ) -> _Parts:
-    """The value of a model: its tensors are copied into one storage that no other process can write."""
+    """The value of a model: its tensors are copied into one storage that no other process can write.
+
+    `progress` is called with how many bytes there are in all, and how many are in their place so far.
+    """
     said = _write(list(tensors), metadata, files)
     sources = _sources(tensors)
     places: Dict[Any, int] = {}  # of each tensor that has bytes, in the storage
@@ -188,7 +194,8 @@ def parts_of(
             size_bytes += -(-source.memory.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
     if not sources:
         return said, []
-    whole = place.filled(max(size_bytes, 1), parts, timeout)
+    copied = functools.partial(progress, size_bytes) if progress is not None else None
+    whole = place.filled(max(size_bytes, 1), parts, timeout, progress=copied)
     made: Dict[Any, _core.Tensor] = {}
     result = []
     for source in sources:
@@ -200,6 +207,8 @@ def parts_of(
                 shape, dtype = (source.memory.shape, "uint8") if source.flat else (source.shape, source.dtype)
                 whole.view(shape, dtype, None, offset).copy_from(source.memory)
         result.append(view)
+    if progress is not None:
+        progress(size_bytes, size_bytes)
     return said, result
 
 

@@ -548,8 +548,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(place, tmp_path, mon
     np.savez(path, x=np.ones(3))
     read = _model_files._READERS[".npz"]
 
-    def read_and_write(path):
-        found = read(path)
+    def read_and_write(path, *more):
+        found = read(path, *more)
         np.savez(path, x=np.zeros(4))
         return found
 
@@ -563,9 +563,9 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(place, tmp_path, mon
 def load_and_count(place, path, start, reads, results):
     read = _model_files._READERS[".npz"]
 
-    def counted(path):
+    def counted(path, *more):
         reads.release()
-        return read(path)
+        return read(path, *more)
 
     _model_files._READERS[".npz"] = counted
     start.wait(WAIT_S)
@@ -587,7 +587,7 @@ def test_eight_processes_load_a_file_once(place, tmp_path, quick):
 
 
 def read_and_die(place, path):
-    _model_files._READERS[".npz"] = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+    _model_files._READERS[".npz"] = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     tenon.load_file("net", path, domain=place)
 
 

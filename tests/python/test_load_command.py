@@ -4,6 +4,8 @@
 import json
 import os
 import pathlib
+import pty
+import re
 import subprocess
 import sys
 
@@ -94,10 +96,11 @@ def command(tmp_path):
     """Run the command in a domain of this test's own."""
     domain = f"models-{os.urandom(4).hex()}"
 
-    def run(verb, *arguments, **variables):
+    def run(verb, *arguments, stderr=subprocess.PIPE, **variables):
         environment = {**os.environ, "TENON_PYTHON": sys.executable, **variables}
+        whole = [TENON, verb, "--domain", domain, *arguments]
         return subprocess.run(
-            [TENON, verb, "--domain", domain, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
+            whole, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=stderr, text=True
         )
 
     run.domain = domain
@@ -125,6 +128,29 @@ def test_a_lifetime_and_quiet_reach_the_reader_in_python(command, tmp_path):
     assert 7000 < store.entries()[0].seconds_left <= 7200
     store.close()
     command("unload", "a")
+
+
+def test_a_terminal_shows_the_progress_of_the_reader_in_python(command, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones(1000, "float32"), y=np.ones(8))
+    torch.save({"w": torch.ones(1024)}, tmp_path / "b.pt")
+    for name, options, words in [
+        ("a.npz", [], r"m:  50 %.*m: 100 %, 4\.0 KiB of 4\.0 KiB, \S+ \w+/s"),
+        ("b.pt", [], r"m: 100 %, 4\.0 KiB of 4\.0 KiB, \S+ \w+/s"),
+        ("b.pt", ["--quiet"], "$"),
+    ]:
+        try:
+            ours, theirs = pty.openpty()
+        except OSError as error:
+            pytest.skip(f"this machine gives out no terminal: {error}")
+        assert command("load", *options, "m", name, stderr=theirs).returncode == 0
+        os.close(theirs)
+        try:
+            shown = os.read(ours, 1 << 16).decode()
+        except OSError:  # nobody has written
+            shown = ""
+        os.close(ours)
+        assert re.search(words, shown.replace("\r", " ")) and shown.split("\r")[-1] == ""  # cleared in the end
+        command("unload", "m")
 
 
 def test_what_python_does_not_load_is_an_error_of_the_command(command, tmp_path):

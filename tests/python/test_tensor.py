@@ -257,6 +257,20 @@ def test_a_write_once_storage_is_filled_with_tensors_and_zeros(domain):
     assert domain.filled(64, ()).tobytes() == bytes(64)
 
 
+def test_who_fills_a_write_once_storage_is_told_how_far_it_is(domain):
+    big, small = _core.private((9 << 20,), "uint8"), _core.private((8,), "uint8")
+    big[...] = 3
+    told = []
+    whole = domain.filled(10 << 20, [(0, big), (9 << 20, small)], progress=told.append)
+    assert told == [4 << 20, 8 << 20, 9 << 20, (9 << 20) + 8]
+    assert whole.tobytes()[: 9 << 20] == b"\3" * (9 << 20)
+    for raised, tell in [(ZeroDivisionError, lambda done: 1 // 0), (_core.Closed, lambda done: other.close())]:
+        other = _core.Domain.create()
+        with pytest.raises(raised):
+            other.filled(10 << 20, [(0, big)], progress=tell)
+        other.close()
+
+
 def test_what_does_not_fit_into_a_write_once_storage_is_refused(domain):
     one = domain.zeros((4, 4), "uint8")
     for size, parts, error in (
