@@ -64,6 +64,7 @@ PARTS.update(
             ("ForkingPickler", "reduction", "ForkingPickler", "messages use the reducers registered with it"),
             ("extra_reducers", "reduction", "ForkingPickler._extra_reducers", "core/pickle.c looks into it"),
             ("DupFd", "reduction", "DupFd", "children of `python -m tenon` get the counters of the report"),
+            ("ParentProcess", "process", "_ParentProcess", "a parent is a BaseProcess of tenon, too"),
             ("get_spawning_popen", "context", "get_spawning_popen", "a child is sent what is pickled for it"),
             ("assert_spawning", "context", "assert_spawning", "sharedctypes pickle for children only"),
             ("INIT", "pool", "INIT", "the state of a Pool"),
@@ -174,6 +175,14 @@ def default_start_method() -> Any:
     from multiprocessing import context
 
     return context._default_context._default_context._name  # type: ignore[attr-defined]
+
+
+def main_process() -> Any:
+    """The object for this process if it is the main process, else None. The module deletes the name of its class."""
+    from multiprocessing import process
+
+    current = process.current_process()
+    return current if type(current).__name__ == "_MainProcess" else None
 
 
 @contextlib.contextmanager

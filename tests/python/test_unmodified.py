@@ -97,6 +97,33 @@ def test_a_program_and_its_children_have_tenons_names(runner, method):
     ]
 
 
+KINDS = """
+    import multiprocessing, sys
+    from multiprocessing.process import BaseProcess
+
+    def look(queue=None):
+        seen = multiprocessing.current_process(), multiprocessing.parent_process()
+        kinds = [(isinstance(each, BaseProcess), getattr(each, "name", None)) for each in seen]
+        return kinds if queue is None else queue.put(kinds)
+
+    if __name__ == "__main__":
+        multiprocessing.set_start_method(sys.argv[1])
+        queue = multiprocessing.Queue()
+        child = multiprocessing.Process(target=look, args=(queue,), name="one")
+        child.start()
+        print(look(), queue.get(), isinstance(child, BaseProcess))
+        child.join()
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_this_process_and_its_parent_are_processes_of_the_program(runner, method):
+    runner.write("program.py", KINDS)
+    expected = "[(True, 'MainProcess'), (False, None)] [(True, 'one'), (True, 'MainProcess')] True"
+    assert runner.printed("program.py", method) == [expected]
+    assert runner.plain("program.py", method).stdout == f"{expected}\n"
+
+
 def test_a_star_import_brings_tenons_names(runner):
     runner.write("program.py", "from multiprocessing import *; print(Process.__module__, Queue.__self__.__module__)")
     assert runner.printed("program.py") == ["tenon.multiprocessing.process tenon.multiprocessing.context"]

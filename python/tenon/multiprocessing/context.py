@@ -39,6 +39,8 @@ set_spawning_popen = _context.set_spawning_popen
 class BaseContext(_context.BaseContext):
     """A context of the standard library whose functions make the objects of this package."""
 
+    parent_process = staticmethod(_process.parent_process)
+
     def Manager(self):
         from .managers import SyncManager
 

@@ -21,7 +21,6 @@ __all__ = [
 AuthenticationString = _process.AuthenticationString
 active_children = _process.active_children
 current_process = _process.current_process
-parent_process = _process.parent_process
 
 # The default context, and those of the start methods by name; the module context sets both.
 default_context = None
@@ -196,6 +195,31 @@ class Process(BaseProcess):
         from . import context
 
         return context._default_context.get_context().Process._after_fork()
+
+
+# The standard library makes the objects for the main process and for a parent. Here they get classes of
+# their own, so that isinstance() takes them for a BaseProcess of this module, too.
+
+
+class _ParentProcess(BaseProcess, _cpython.ParentProcess):
+    pass
+
+
+def parent_process():
+    """The process that started this one, which has a name and a pid and can be joined; None in the main process."""
+    found = _process.parent_process()
+    if type(found) is _cpython.ParentProcess:
+        found.__class__ = _ParentProcess
+    return found
+
+
+def _take_over(main):
+    kind = type(main)
+    if main is not None and not issubclass(kind, BaseProcess):
+        main.__class__ = type(kind.__name__, (BaseProcess, kind), {"__module__": kind.__module__})
+
+
+_take_over(_cpython.main_process())
 
 
 def __getattr__(name):
