@@ -49,6 +49,21 @@ def arrays():
     assert received[3] == 7
 
 
+def coroutine():
+    results, seen = mp.Queue(), []
+    results.put("north")
+    results.put(None)
+
+    # show: get_async
+    async def collect():
+        while (result := await results.get_async()) is not None:  # the event loop does other work meanwhile
+            seen.append(result)
+
+    asyncio.run(collect())
+    # end
+    assert seen == ["north"]
+
+
 def meet():
     image = np.zeros((480, 640), np.uint8)
     # show: queue
@@ -133,6 +148,7 @@ if __name__ == "__main__":
     # end
 
     arrays()
+    coroutine()
     meet()
     follow()
     lease()

@@ -3,9 +3,11 @@
 
 import asyncio
 import os
+import select
 import signal
 import threading
 from multiprocessing import connection
+from queue import Empty
 
 import numpy as np
 import pytest
@@ -271,6 +273,113 @@ def test_multiprocessing_and_coroutines_share_the_descriptor(domain):
     theirs.join_thread()
 
 
+# ---- the queues of tenon.multiprocessing
+
+KINDS = ["Queue", "JoinableQueue", "SimpleQueue"]
+
+
+def answer(questions, answers):
+    for value in iter(questions.get, None):
+        answers.put((value, np.arange(value)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_coroutine_gets_what_a_child_of_multiprocessing_puts(context, kind):
+    questions, answers = context.Queue(), getattr(context, kind)()
+    child = context.Process(target=answer, args=(questions, answers))
+    child.start()
+
+    async def main():
+        task = asyncio.create_task(answers.get_async())
+        await until_it_waits(task)
+        threads = threading.active_count()
+        questions.put(3)
+        number, array = await task
+        assert threading.active_count() == threads
+        return number, array.tolist()
+
+    assert run(main()) == (3, [0, 1, 2])
+    if kind == "JoinableQueue":
+        answers.task_done()
+        answers.join()
+    questions.put(None)
+    child.join(WAIT_S)
+    assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("maxsize", [0, 2])
+def test_get_async_of_multiprocessing_raises_empty_and_loses_nothing(fork, maxsize):
+    queue = fork.Queue(maxsize)
+
+    async def main():
+        for timeout in (0, -1, 0.01):
+            with pytest.raises(Empty):
+                await queue.get_async(timeout)
+        cancelled = asyncio.create_task(queue.get_async())
+        await until_it_waits(cancelled)
+        queue.put(1)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert await queue.get_async(timeout=WAIT_S) == 1
+        closed = asyncio.create_task(queue.get_async())
+        await until_it_waits(closed)
+        queue.close()
+        with pytest.raises(ValueError, match="is closed"):
+            await closed
+        with pytest.raises(ValueError, match="is closed"):
+            await queue.get_async()
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_coroutine_may_put_after_the_last_other_process_died(fork, kind):
+    queue = getattr(fork, kind)()
+    child = fork.Process(target=signal.pause)
+    child.start()
+    child.kill()
+    child.join()
+    tenon.domain().reap()
+
+    async def main():
+        task = asyncio.create_task(queue.get_async())
+        await until_it_waits(task)
+        queue.put("here")
+        return await task
+
+    assert run(main()) == "here"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reader_of_a_queue_sees_what_a_coroutine_took(fork, kind):
+    queue = getattr(fork, kind)()
+    queue.put(1)
+    descriptor = queue._reader.fileno()
+    assert select.select([descriptor], [], [], WAIT_S)[0] == [descriptor]
+    assert run(queue.get_async()) == 1
+    assert select.select([descriptor], [], [], 0)[0] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_is_told_of_messages_after_a_coroutine_waited(fork, kind):
+    queue = getattr(fork, kind)()
+    descriptor = queue._reader.fileno()
+
+    async def main():
+        task = asyncio.create_task(queue.get_async())
+        await until_it_waits(task)
+        queue.put(1)
+        assert await task == 1
+
+    run(main())
+    child = fork.Process(target=queue.put, args=(2,))
+    child.start()
+    assert select.select([descriptor], [], [], WAIT_S)[0] == [descriptor]
+    assert queue.get() == 2
+    child.join(WAIT_S)
+
+
 def test_producers_ring_only_while_a_coroutine_waits(domain, queue):
     async def main():
         task = asyncio.create_task(queue.get_async())
@@ -281,8 +390,6 @@ def test_producers_ring_only_while_a_coroutine_waits(domain, queue):
     run(main())
     domain.poll_clear()
     queue.put(2)
-    import select
-
     assert select.select([domain.poll_fd()], [], [], 0) == ([], [], [])
     assert queue.get() == 2
 

@@ -52,8 +52,11 @@ class _Watcher:
             except _core.Error:
                 return  # this process has left the domain
 
+    def all(self):
+        return self._readers.all()
+
     def _update_all(self):
-        for reader in self._readers.all():
+        for reader in self.all():
             reader.update()
 
 
@@ -69,6 +72,13 @@ def _watcher_of(domain):
         if domain not in _watchers:
             _watchers[domain] = _Watcher(domain)
         return _watchers[domain]
+
+
+def watch_again(core):
+    """Have the readers of a queue told again: a coroutine that waited for it has ended the watch of this process."""
+    watcher = _watchers.get(core.domain)
+    for reader in () if watcher is None else watcher.all():
+        reader.watch_again(core.id)
 
 
 class Reader:
@@ -93,14 +103,23 @@ class Reader:
     def _make_pipe(self):
         pipe = _pipe.make()
         try:
+            _watcher_of(self._core.domain).add(self)  # first: a coroutine that ends its watch meanwhile finds it
             self._core.watch(True)
-            _watcher_of(self._core.domain).add(self)
         except BaseException:
             _cpython.close_fds(*pipe)
             raise
         _cpython.Finalize(self, _cpython.close_fds, pipe)
         self._pipe, self._has_byte, self._lock = pipe, False, threading.Lock()
         self._pid = os.getpid()  # last: update() needs the fields above; if a step fails, the next call tries again
+
+    def watch_again(self, number):
+        """Watch the queue if it has this number."""
+        try:
+            if self._core.id == number:
+                self._core.watch(True)
+                self.update()
+        except (_core.Error, ValueError):
+            pass  # closed
 
     def update(self):
         """Put a byte into the pipe, or take it out, as the queue has messages or not."""

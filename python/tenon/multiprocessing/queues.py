@@ -15,7 +15,7 @@ from .. import _core, _domain
 from .._cpython import queues as _standard
 from ._backlog import Feeder, SharedCount
 from ._objects import deadline_of, has_starting, remaining_of, reset_in_child
-from ._reader import Readable
+from ._reader import Readable, watch_again
 from ._unfinished import Unfinished
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
@@ -94,6 +94,22 @@ def _has_other_threads():
 
 def _next(core, timeout, attempt=None):
     return _wait(core, attempt or core.get, timeout, _PRODUCER, _NobodyPuts)
+
+
+async def _take(queue, get, timeout):
+    """Call get(0) until it gives something. Another coroutine may put meanwhile, so no death ends this wait."""
+    from .. import _async  # imports asyncio, which takes long
+
+    def get_now(_):
+        queue._check()
+        return get(0)
+
+    queue._check()
+    core = queue._core
+    try:
+        return await _async.take(core, get_now, timeout)
+    finally:
+        watch_again(core)
 
 
 def _put_into(core, obj, timeout):
@@ -188,6 +204,25 @@ class Queue(Readable, _standard.Queue):
         finally:
             if self._made_reader is not None:
                 self._made_reader.update()
+
+    async def get_async(self, timeout=None):
+        """The same as get() for a coroutine: the event loop does other work meanwhile, and no thread is needed.
+
+        If the coroutine is cancelled, no message is lost. PeerDied is never raised: the event loop may still put.
+
+        Parameters
+        ----------
+        timeout : float or None, seconds; None waits without a limit, 0 tries once
+
+        Raises
+        ------
+        queue.Empty
+            The time has passed.
+        """
+        try:
+            return await _take(self, self._get, timeout)
+        except _core.TimedOut:
+            raise Empty from None
 
     def get_nowait(self):
         return self.get(False)
@@ -341,6 +376,10 @@ class SimpleQueue(Readable, _standard.SimpleQueue):
         finally:
             if self._made_reader is not None:
                 self._made_reader.update()
+
+    async def get_async(self):
+        """The same as get() for a coroutine: see Queue.get_async()."""
+        return await _take(self, lambda seconds: _next(self._core, seconds), None)
 
     def empty(self):
         self._check()
