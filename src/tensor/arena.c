@@ -48,7 +48,7 @@ static int make_unsealed(tn_domain *domain, const int64_t *shape, tn_deadline de
     status = tni_backed_new(domain, whole, (uint64_t)shape[0], &options, &block, &mapping,
                             &lacks_other);
     if (status != 0) {
-        tni_tensor_end(whole);
+        tni_tensor_end_new(whole);
         return status;
     }
     tni_storage_set_mapped(whole->storage, domain, block, mapping);

@@ -181,5 +181,11 @@ static inline void tni_tensor_complete_form(tn_tensor *t)
 void tni_tensor_end_alone(tn_tensor *tensor);
 /** End a tensor and its reference to the storage. pre: no reference to the tensor is left */
 void tni_tensor_end(tn_tensor *tensor);
+/**
+ * End a tensor that tni_tensor_build() made and that has no attributes and no views. Its memory
+ * is that of its storage (I3), which a compiler that inlines tni_tensor_end() cannot know: gcc
+ * would warn of a free() of the tensor alone.
+ */
+static inline void tni_tensor_end_new(const tn_tensor *t) { tni_storage_unref(t->storage); }
 
 #endif

@@ -69,7 +69,7 @@ static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
         status = tni_storage_fill_new(domain, t, options.source, options.source_bytes, &options,
                                       &lacks_other);
     if (status != 0) {
-        tni_tensor_end(t);
+        tni_tensor_end_new(t);
         return status;
     }
     *ret_tensor = t;
@@ -183,7 +183,7 @@ int tn_tensor_create_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
         return status;
     status = tni_storage_set_private(t->storage, (uint64_t)t->count * t->item_bytes);
     if (status != 0) {
-        tni_tensor_end(t);
+        tni_tensor_end_new(t);
         return status;
     }
     *ret_tensor = t;
