@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "harness/harness.h"
@@ -226,6 +227,45 @@ static inline void kill_tenond_and_vault(int32_t tenond)
     if (vault != 0)
         kill_and_await(vault, SIGKILL);
     kill_and_await(tenond, SIGKILL);
+}
+
+/** Wait for a tenond that answers: it has asked the vault for everything by then. */
+static inline int32_t await_tenond(void)
+{
+    struct ucred of = {0};
+    socklen_t size = sizeof of;
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
+    int fd = -1;
+    while (tni_os_connect(TNI_MANAGER_SOCKET, &fd) != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    TN_CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &size) == 0);
+    tni_os_close(fd);
+    return of.pid;
+}
+
+/**
+ * Kill tenond, and start one with a limit of descriptors in its place, which manages the domain
+ * on return.
+ */
+static inline int32_t replace_by_limited(tn_domain *d, int32_t vault, int limit)
+{
+    char command[512];
+    int32_t old = manager_pid(d);
+    snprintf(command, sizeof command, "ulimit -n %d; exec '%s'", limit, getenv("TENON_TENOND"));
+    const char *const argv[] = {"sh", "-c", command, NULL};
+    TN_CHECK(kill(vault, SIGSTOP) == 0); /* so that the vault starts no tenond */
+    kill_and_await(old, SIGKILL);
+    TN_CHECK_OK(tni_os_start_detached("/bin/sh", argv));
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
+    while (manager_pid(d) == old) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    TN_CHECK(kill(vault, SIGCONT) == 0);
+    TN_CHECK(await_tenond() == manager_pid(d));
+    return manager_pid(d);
 }
 
 struct storages_for {

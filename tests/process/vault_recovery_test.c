@@ -3,7 +3,6 @@
  * Tests: the vault keeps what the next tenond cannot take over. The kill of tenond alone
  * loses no storage that only a queue names.
  */
-#include <sys/socket.h>
 
 #include "backing.h"
 #include "fake_vault.h"
@@ -40,22 +39,6 @@ static void pop_all(uint32_t first, uint32_t end)
         expect_numbers(t, (float)i);
         tn_tensor_unref(t);
     }
-}
-
-/* Wait for a tenond that answers: it has asked the vault for everything by then. */
-static int32_t await_tenond(void)
-{
-    struct ucred of = {0};
-    socklen_t size = sizeof of;
-    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
-    int fd = -1;
-    while (tni_os_connect(TNI_MANAGER_SOCKET, &fd) != 0) {
-        TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_os_yield();
-    }
-    TN_CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &size) == 0);
-    tni_os_close(fd);
-    return of.pid;
 }
 
 /* ---- no seat ----------------------------------------------------------------------------- */
@@ -181,31 +164,12 @@ TN_TEST_WITHIN(a_domain_without_a_seat_for_tenond_costs_it_little, 60)
 
 /* ---- no descriptor ----------------------------------------------------------------------- */
 
-static int32_t replace_by_limited(int32_t vault)
-{
-    char command[512];
-    int32_t old = manager_pid(d);
-    snprintf(command, sizeof command, "ulimit -n %d; exec '%s'", LIMIT, getenv("TENON_TENOND"));
-    const char *const argv[] = {"sh", "-c", command, NULL};
-    TN_CHECK(kill(vault, SIGSTOP) == 0); /* so that the vault starts no tenond */
-    kill_and_await(old, SIGKILL);
-    TN_CHECK_OK(tni_os_start_detached("/bin/sh", argv));
-    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
-    while (manager_pid(d) == old) {
-        TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_os_yield();
-    }
-    TN_CHECK(kill(vault, SIGCONT) == 0);
-    TN_CHECK(await_tenond() == manager_pid(d));
-    return manager_pid(d);
-}
-
 TN_TEST_WITHIN(a_tenond_with_a_lower_limit_of_descriptors_loses_nothing, 60)
 {
     begin(0);
     leave_storages(d, q, MANY);
     int32_t vault = await_vault(0, MANY);
-    int32_t limited = replace_by_limited(vault);
+    int32_t limited = replace_by_limited(d, vault, LIMIT);
     uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (count_open(limited, STORAGE_TARGET) < LIMIT / 2) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
@@ -224,7 +188,7 @@ TN_TEST_WITHIN(a_tenond_with_a_lower_limit_takes_the_rest_as_it_gets_room, 60)
     begin(0);
     leave_storages(d, q, MANY);
     int32_t vault = await_vault(0, MANY);
-    int32_t limited = replace_by_limited(vault);
+    int32_t limited = replace_by_limited(d, vault, LIMIT);
     pop_all(0, MANY - SOME);
     await_storages(limited, SOME);
     assert_int_equal(await_vault(0, SOME), vault);
