@@ -13,7 +13,7 @@
 #include "tenond/tenond.h"
 #include "tenond/vault.h"
 
-enum { STEPS = 48, CLIENTS = 4, MOST_FDS = 3 };
+enum { STEPS = 48, CLIENTS = 4, MOST_FDS = TNI_PIECES + 1 };
 
 struct run {
     struct tenond t;
@@ -29,10 +29,10 @@ static uint32_t some_fds(const struct run *r, struct fuzz_input *in, int fds[MOS
 {
     uint32_t kind = fuzz_u8(in);
     const int all[] = {r->hand.control_fd, r->hand.arena_fd, STDIN_FILENO, fuzz_found()};
-    fds[0] = all[kind >> 2 & 3];
-    fds[1] = all[kind >> 4 & 3];
-    fds[2] = all[kind >> 6 & 3];
-    return kind & 3;
+    for (uint32_t i = 0; i < MOST_FDS; i++)
+        fds[i] = all[kind >> (2 + 2 * (i % 3)) & 3];
+    const uint32_t counts[] = {0, 1, 2, TNI_PIECES + (kind >> 2 & 1)};
+    return counts[kind & 3];
 }
 
 static void send_with(int socket_fd, const void *bytes, size_t size, const int *fds,
@@ -82,14 +82,11 @@ static void connect_client(struct run *r, uint32_t at)
 static void empty(int fd)
 {
     char bytes[256];
-    int fds[2] = {-1, -1};
+    int fds[TNI_PIECES];
     uint32_t count = 0;
-    while (tni_os_receive(fd, &(struct tni_os_buffer){bytes, sizeof bytes, fds, 2}, 0, &count) >
-           0) {
-        tni_os_close(fds[0]);
-        tni_os_close(fds[1]);
-        fds[0] = fds[1] = -1;
-    }
+    const struct tni_os_buffer buffer = {bytes, sizeof bytes, fds, TNI_PIECES};
+    while (tni_os_receive(fd, &buffer, 0, &count) > 0)
+        bundle_close_fds(fds, count);
 }
 
 static void ask(struct run *r, struct fuzz_input *in, bool is_raw)

@@ -29,7 +29,10 @@ static void say(struct fuzz_input *in, int fd)
     struct vault_packet p = {.magic = VAULT_MAGIC};
     uint32_t what = fuzz_u8(in), few = fuzz_u8(in);
     uint32_t fd_count = what >> 2 & 1;
-    const int fds[] = {fd, STDIN_FILENO, fd};
+    static const uint32_t counts[] = {0, 2, TNI_PIECES, TNI_PIECES + 1};
+    int fds[TNI_PIECES + 1];
+    for (uint32_t i = 0; i < TNI_COUNT(fds); i++)
+        fds[i] = i % 2 == 0 ? fd : STDIN_FILENO;
     p.verb = 1 + (what & 3);
     p.block = few % 8;
     p.generation = few / 8 % 4;
@@ -37,7 +40,7 @@ static void say(struct fuzz_input *in, int fd)
     if ((what & 0x10) != 0)
         fuzz_overlay(in, &p, sizeof p);
     if ((what & 0x20) != 0)
-        fd_count = (what >> 6) % 4;
+        fd_count = counts[(what >> 6) % 4];
     size_t size = (what & 0x18) == 0x18 ? 1 + fuzz_u8(in) % sizeof p : sizeof p;
     (void)!tni_os_send(fd, &p, size, fds, fd_count);
 }
