@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mapping: finds the object of a block and maps it. The descriptor comes from tenond's depot,
- * or from another process that has the object open. The table of mappings is in table.c; its
- * I2, I4 and I6 hold here.
+ * mapping: maps the object of a block, whose descriptor find.c gets. The table of mappings is
+ * in table.c; its I2, I4 and I6 hold here.
  */
 #include "backing/mapping.h"
 
@@ -10,193 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATIENCE_NS UINT64_C(1000000000)
+#include "backing/find.h"
 
 int tni_backing_translate_status(int status)
 {
     return status == TN_ERR_SYSTEM && !tni_os_has_descriptor_left() ? TN_ERR_FULL : status;
-}
-
-/* ---- finding a memfd --------------------------------------------------------------------- */
-
-/* Names the storage whose memfd is searched for. */
-struct storage_id {
-    tni_block block;
-    uint32_t generation;
-    uint64_t inode;
-};
-
-/* A descriptor that was found. */
-struct descriptor {
-    int fd;
-    bool is_deposited; /* tenond has a copy */
-};
-
-struct search {
-    uint64_t inode;
-    int fd;
-};
-
-static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t inode,
-                        void *context)
-{
-    struct search *search = context;
-    struct tni_os_memory memory;
-    int fd;
-    (void)name;
-    if (inode != search->inode)
-        return 0;
-    int status = tni_os_memory_open(pid, fd_number, false, &fd);
-    /* Other errors end the search: this may be the last process that has the object. */
-    if (status != 0)
-        return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
-    if (tni_os_memory_stat(fd, &memory) != 0 || memory.inode != inode) {
-        tni_os_close(fd); /* the other process has closed the object and reused the number */
-        return 0;
-    }
-    search->fd = fd;
-    return 1;
-}
-
-/* Whether the maker of a storage is ending. False if its pid is of another pid namespace. */
-static bool is_ending(const struct tn_domain *d, uint64_t maker, int32_t pid)
-{
-    const struct tni_seat *seat = tni_seat_at(&d->segment, tni_who_seat(maker));
-    return tni_os_has_pid_space(TNI_LOOK(seat->pid_space)) && tni_os_process_is_ending(pid);
-}
-
-/* Neither tenond nor any process that this one can inspect has the descriptor: say why. */
-static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t generation)
-{
-    const struct tni_segment *s = &d->segment;
-    const struct tni_backing *b = tni_backing_at(s, block);
-    uint32_t pid = tni_desc_at(s, block)->creator_pid;
-    uint64_t tenond = atomic_load(&b->depositary), maker = atomic_load(&b->owner);
-    if (!tni_strategy_is_of(atomic_load(&b->strategy), generation))
-        return tni_fail(TN_ERR_STALE, "the storage of block %08x has ended meanwhile",
-                        block.id);
-    if (tenond != 0)
-        return tni_fail(TN_ERR_NOT_FOUND,
-                        "no process has the descriptor of block %08x any more: a former tenond "
-                        "(in seat %u) had it, but the tenond and the vault that run now do not",
-                        block.id, tni_who_seat(tenond));
-    /* The maker still has the descriptor. This process can get it once tenond has a copy. */
-    if (tni_process_who_runs(s, maker))
-        return tni_fail(TN_ERR_DENIED,
-                        "the descriptor of block %08x cannot be opened: process %u, which made "
-                        "the block, %s%s",
-                        block.id, pid,
-                        /* No process may inspect a process that is ending. */
-                        is_ending(d, maker, (int32_t)pid)
-                            ? "is ending"
-                            : "is alive, but this process may not inspect it",
-                        tni_backing_part(d)->depot != NULL ? ", and tenond has no copy" : "");
-    return tni_fail(TN_ERR_NOT_FOUND,
-                    "no process has the descriptor of block %08x any more: process %u, which "
-                    "made the block, has ended%s",
-                    block.id, pid,
-                    tni_backing_part(d)->depot != NULL
-                        ? " before tenond had a copy of the descriptor"
-                        : ", and the domain has no tenond that would have kept it");
-}
-
-static int fail_manager(tni_block block, const char *why)
-{
-    return tni_fail(
-        TN_ERR_MANAGER,
-        "only tenond can have the descriptor of block %08x, and did not give it: %s", block.id,
-        why);
-}
-
-/*
- * Get a descriptor from tenond. One that has just begun may need a moment to get what the vault
- * of the tenond before it has.
- */
-static int get_patiently(struct tn_domain *d, const struct storage_id *id, int *ret_fds,
-                         uint32_t count)
-{
-    uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_NS;
-    int status;
-    for (uint32_t tries = 0;; tries++) {
-        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, ret_fds, count);
-        if (status != TN_ERR_TIMED_OUT || tni_os_now_ns() >= deadline_ns)
-            break;
-        tni_os_back_off(tries);
-    }
-    return status == TN_ERR_TIMED_OUT ? TN_ERR_MANAGER : status;
-}
-
-/*
- * Ask tenond for a descriptor, then search the processes that have the object open.
- * @return 0, TN_ERR_NOT_FOUND, or an error
- */
-static int search_memory(struct tn_domain *d, const struct storage_id *id,
-                         struct descriptor *ret_found)
-{
-    struct search search = {.inode = id->inode, .fd = -1};
-    int status = TN_ERR_NOT_FOUND;
-    if (tni_backing_part(d)->depot != NULL)
-        status =
-            tni_backing_part(d)->depot->get(d, id->block, id->generation, &ret_found->fd, 1);
-    ret_found->is_deposited = status == 0;
-    if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER && status != TN_ERR_TIMED_OUT)
-        return status;
-    char why[160]; /* the error detail: the search replaces it */
-    snprintf(why, sizeof why, "%s", tn_error_detail());
-    int found = tni_os_memory_for_each(TNI_STORAGE_PREFIX, open_if_same, &search);
-    if (found == 1) {
-        ret_found->fd = search.fd;
-        return 0;
-    }
-    if (found == 0 && status == TN_ERR_TIMED_OUT) {
-        status = get_patiently(d, id, &ret_found->fd, 1);
-        ret_found->is_deposited = status == 0;
-        snprintf(why, sizeof why, "%s", tn_error_detail());
-    }
-    if (found == 0 && status == TN_ERR_MANAGER)
-        return fail_manager(id->block, why);
-    return found < 0 ? found : status;
-}
-
-static int find_memory(struct tn_domain *d, const struct storage_id *id,
-                       struct descriptor *ret_found)
-{
-    int status = search_memory(d, id, ret_found);
-    /*
-     * Search again after starting a tenond if none runs. The maker may have given tenond the
-     * descriptor, and closed its own, after tenond was asked and before the processes were
-     * searched.
-     */
-    if (status == TN_ERR_NOT_FOUND && tni_backing_part(d)->depot != NULL) {
-        if (tni_backing_part(d)->depot->start(d) != 0) {
-            char why[160];
-            snprintf(why, sizeof why, "%s", tn_error_detail());
-            return fail_manager(id->block, why);
-        }
-        status = search_memory(d, id, ret_found);
-    }
-    return status == TN_ERR_NOT_FOUND ? fail_lost(d, id->block, id->generation) : status;
-}
-
-int tni_mapping_find_deposited(struct tn_domain *d, tni_block block, uint32_t generation,
-                               int *ret_fds, uint32_t count)
-{
-    const struct storage_id id = {.block = block, .generation = generation};
-    const struct tni_depot *depot = tni_backing_part(d)->depot;
-    if (depot == NULL)
-        return tni_fail(TN_ERR_UNSUPPORTED,
-                        "memory of devices crosses between processes through tenond, and the "
-                        "domain has none");
-    int status = get_patiently(d, &id, ret_fds, count);
-    /* No tenond ran, or one has just ended or begun: one that runs has what its vault kept. */
-    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER)
-        status = depot->start(d) == 0 ? get_patiently(d, &id, ret_fds, count) : TN_ERR_MANAGER;
-    if (status == TN_ERR_MANAGER) {
-        char why[160];
-        snprintf(why, sizeof why, "%s", tn_error_detail());
-        return fail_manager(block, why);
-    }
-    return status == TN_ERR_NOT_FOUND ? fail_lost(d, block, generation) : status;
 }
 
 /* ---- mapping ----------------------------------------------------------------------------- */
@@ -230,15 +47,15 @@ static int fail_replaced(const struct tni_backing *b, tni_block block, int statu
 }
 
 /* Open and map the object that a checked description names, and check its identity. */
-static int map_object(struct tn_domain *d, const struct storage_id *id,
+static int map_object(struct tn_domain *d, const struct tni_storage_id *id,
                       const struct tni_backing *b, struct tni_mapping *ret_mapping,
-                      struct descriptor *ret_descriptor)
+                      struct tni_found *ret_descriptor)
 {
     struct tni_mapping m;
-    struct descriptor found = {.fd = -1};
+    struct tni_found found = {.fd = -1};
     tni_block block = id->block;
     bool is_file = b->path[0] != 0;
-    int status = is_file ? tni_os_shm_open(b->path, &found.fd) : find_memory(d, id, &found);
+    int status = is_file ? tni_os_shm_open(b->path, &found.fd) : tni_find_memory(d, id, &found);
     if (status != 0)
         return fail_replaced(b, block, status);
     if ((status = tni_store_map(found.fd, is_file, false, &m)) != 0) {
@@ -272,12 +89,12 @@ close_fd:
 }
 
 /* The same for memory of a device: only tenond has its descriptor under the block's number. */
-static int map_on_device(struct tn_domain *d, const struct storage_id *id,
+static int map_on_device(struct tn_domain *d, const struct tni_storage_id *id,
                          const struct tni_backing *b, struct tni_mapping *ret_mapping,
-                         struct descriptor *ret_descriptor)
+                         struct tni_found *ret_descriptor)
 {
-    struct descriptor found = {.is_deposited = true};
-    int status = tni_mapping_find_deposited(d, id->block, id->generation, &found.fd, 1);
+    struct tni_found found = {.is_deposited = true};
+    int status = tni_find_deposited(d, id->block, id->generation, &found.fd, 1);
     if (status != 0)
         return status;
     status = tni_device_object_map(d, b, found.fd, ret_mapping);
@@ -295,7 +112,7 @@ static int map_on_device(struct tn_domain *d, const struct storage_id *id,
 /* Read the description, and wait while the maker of the memory copies it: foreign.c, I13. */
 static int read_settled(struct tn_domain *d, tni_block block, struct tni_backing *ret_backing)
 {
-    uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_NS;
+    uint64_t deadline_ns = tni_os_now_ns() + TNI_PATIENCE_NS;
     int status;
     for (uint32_t tries = 0;; tries++) {
         status = tni_backing_read(&d->segment, block, ret_backing);
@@ -308,7 +125,7 @@ static int read_settled(struct tn_domain *d, tni_block block, struct tni_backing
             return tni_fail(TN_ERR_UNSUPPORTED,
                             "the process that made block %08x has been copying it for %d s, "
                             "because it is leaving; try again later",
-                            block.id, (int)(PATIENCE_NS / 1000000000));
+                            block.id, (int)(TNI_PATIENCE_NS / 1000000000));
         tni_os_back_off(tries);
     }
 }
@@ -317,11 +134,11 @@ static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
                    struct tni_mapping **ret_mapping)
 {
     struct tni_backing b;
-    struct descriptor found = {.fd = -1};
+    struct tni_found found = {.fd = -1};
     int status = read_settled(d, block, &b);
     if (status != 0)
         return status;
-    const struct storage_id id = {
+    const struct tni_storage_id id = {
         .block = block, .generation = generation, .inode = atomic_load(&b.inode)};
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
@@ -414,13 +231,13 @@ static int check_same(const struct tni_mapping *m, tni_block block, int fd)
 
 static int open_any(struct tn_domain *d, struct tni_mapping *m, tni_block block, int *ret_fd)
 {
-    const struct storage_id id = {
+    const struct tni_storage_id id = {
         .block = block, .generation = m->generation, .inode = m->inode};
-    struct descriptor found;
+    struct tni_found found;
     if (tni_mapping_has_descriptor(m))
         return tni_os_duplicate(m->fd, ret_fd);
     int status =
-        m->path != NULL ? tni_os_shm_open(m->path, &found.fd) : find_memory(d, &id, &found);
+        m->path != NULL ? tni_os_shm_open(m->path, &found.fd) : tni_find_memory(d, &id, &found);
     if (status != 0)
         return status;
     if ((status = check_same(m, block, found.fd)) != 0)

@@ -40,15 +40,6 @@ void tni_backing_end_record(struct tni_backing *backing, uint32_t strategy,
 uint32_t tni_backing_copy_record(const struct tni_backing *backing,
                                  struct tni_backing *ret_copy);
 
-/**
- * Get the descriptors of a block from tenond, of memory that has no inode of its own.
- * @param ret_fds  [count], which the caller closes
- * @return 0, TN_ERR_UNSUPPORTED (the domain has no tenond), TN_ERR_NOT_FOUND, TN_ERR_DENIED,
- *         TN_ERR_STALE, TN_ERR_MANAGER, TN_ERR_SYSTEM
- */
-int tni_mapping_find_deposited(struct tn_domain *domain, tni_block block, uint32_t generation,
-                               int *ret_fds, uint32_t count);
-
 /** Unmap the object of a mapping. */
 void tni_mapping_unmap_object(const struct tni_mapping *mapping);
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backing/find.h"
 #include "backing/mapping.h"
 
 /* ---- the list -------------------------------------------------------------------------- */
@@ -147,7 +148,7 @@ static int map_pieces(struct tn_domain *d, tni_block block, uint32_t generation,
 {
     const struct tni_memory_kind *kind = tni_memory_kind(o->memory.device.type);
     int fds[TNI_PIECES];
-    int status = tni_mapping_find_deposited(d, block, generation, fds, o->piece_count);
+    int status = tni_find_deposited(d, block, generation, fds, o->piece_count);
     if (status != 0)
         return status;
     status = kind->map(kind, &o->memory, fds, o->piece_count);
