@@ -168,15 +168,20 @@ static const struct part {
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
+/* Descriptors of the fake are those of events. */
+static unsigned descriptors(void) { return count_open(getpid(), "anon_inode:[eventfd]"); }
+
 static int receive_parts(void *unused)
 {
     (void)unused;
     tn_tensor *tensors[PARTS];
+    unsigned open = descriptors();
     for (int i = 0; i < PARTS; i++) {
         unsigned before = imports();
         tensors[i] = receive(9);
         assert_int_equal(imports() - before, parts[i].imports);
     }
+    assert_int_equal(descriptors(), open);
     for (int i = 0; i < PARTS; i++)
         tn_tensor_unref(tensors[i]);
     tn_domain_close(domain);
@@ -191,12 +196,14 @@ TN_TEST(a_receiver_maps_the_pieces_of_a_tensor_once)
     struct gpu_memory *m = gpu_memory_make(BYTES, GPU_PIECES);
     tn_tensor *all = gpu_memory_tensor(m, 0, BYTES);
     gpu_kernel_fill(all, 9);
+    unsigned open = descriptors();
     for (int i = 0; i < PARTS; i++) {
         tn_tensor *tensor = gpu_memory_tensor(m, parts[i].offset, parts[i].bytes);
         TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
         TN_CHECK_OK(tn_tensor_record(tensor, NULL));
         push_and_unref(tensor);
     }
+    assert_int_equal(descriptors(), open);
     tnt_wait_ok(pid);
     tn_tensor_unref(all);
     await_freed(PARTS + 1);
