@@ -17,22 +17,27 @@ static bool has_descriptors(const struct tni_mapping *m)
 /*
  * Give tenond copies of a mapping's descriptors. @return 0, also if this process has none; or
  * an error of tni_depot.put() or tni_foreign_export_again()
+ * @param ret_has_failed  whether the former failed, so that other mappings would fail too
  */
-static int deposit(struct tn_domain *d, struct tni_mapping *m)
+static int deposit(struct tn_domain *d, struct tni_mapping *m, bool *ret_has_failed)
 {
     int exported[TNI_PIECES];
     uint32_t count = 1;
+    *ret_has_failed = false;
     if (!has_descriptors(m))
         return 0;
-    int status = m->is_in_pieces ? tni_foreign_export_again(m, exported, &count) : 0;
-    if (status != 0)
+    int status = m->is_in_pieces ? tni_foreign_export_again(d, m, exported, &count) : 0;
+    if (status != 0) {
+        m->is_deposited = false; /* it is tried again before others get the storage */
         return status;
+    }
     status = tni_backing_part(d)->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index),
                                              m->generation, m->is_in_pieces ? exported : &m->fd,
                                              count);
     for (uint32_t i = 0; m->is_in_pieces && i < count; i++)
         tni_os_close(exported[i]);
     m->is_deposited = status == 0;
+    *ret_has_failed = status != 0 && status != TN_ERR_STALE;
     return status;
 }
 
@@ -41,12 +46,13 @@ void tni_backing_ensure_deposited(struct tn_domain *d, struct tni_mapping *m)
     if (m->path != NULL || tni_backing_part(d)->depot == NULL)
         return;
     tni_backing_part(d)->depot->catch_up(d);
+    bool has_failed;
     if (m->is_deposited)
         return;
     tni_mappings_lock(d);
     /* Ask even a tenond that did not answer before: this is the last moment to do so. */
     tni_backing_part(d)->depot_connection.pause_ns = 0;
-    if (!m->is_deposited && deposit(d, m) != 0)
+    if (!m->is_deposited && deposit(d, m, &has_failed) != 0)
         tni_log(TNI_LOG_WARNING, "tenond has no copy of a descriptor: %s", tn_error_detail());
     tni_mappings_unlock(d);
 }
@@ -64,7 +70,8 @@ static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct han
     if (m == NULL || (m->fd < 0 && !m->is_in_pieces) || (m->is_deposited && !h->again) ||
         !tni_mapping_is_named_elsewhere(d, m))
         return;
-    int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m);
+    bool has_failed;
+    int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m, &has_failed);
     h->is_silent |= status == TN_ERR_TIMED_OUT;
     h->missing += status != 0 && status != TN_ERR_STALE;
 }
@@ -108,11 +115,17 @@ void tni_backing_hand_over(struct tn_domain *d)
 
 /* ---- a new tenond ------------------------------------------------------------------------ */
 
-/* @return whether to go on with the next storage; this one may have ended meanwhile */
+/*
+ * @return whether to go on with the next storage: this one may have ended meanwhile, or its
+ * library may have unmapped it
+ */
 static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
 {
-    int status = deposit(d, m);
-    return status == 0 || status == TN_ERR_STALE;
+    bool has_failed;
+    if (deposit(d, m, &has_failed) != 0 && !has_failed)
+        tni_log(TNI_LOG_WARNING, "the new tenond has no copy of a storage's descriptors: %s",
+                tn_error_detail());
+    return !has_failed;
 }
 
 void tni_backing_deposit_again(struct tn_domain *d)

@@ -83,13 +83,24 @@ static int deposit_pieces(struct tn_domain *d, tni_block block, const int *fds,
     return status;
 }
 
-int tni_foreign_export_again(const struct tni_mapping *m, int *ret_fds, uint32_t *ret_count)
+/* Other pieces may lie at the address by now. */
+static bool is_as_described(const struct tni_backing *b, const struct tni_device_foreign *found)
+{
+    return found->way == TNI_FOREIGN_PIECES && found->buffer_id == b->buffer_id &&
+           found->base == b->allocation_at && found->bytes == b->allocation_bytes &&
+           found->piece_count == b->piece_count;
+}
+
+int tni_foreign_export_again(const struct tn_domain *d, const struct tni_mapping *m,
+                             int *ret_fds, uint32_t *ret_count)
 {
     const struct tni_memory_kind *kind = tni_memory_kind(m->memory.device.type);
+    const struct tni_backing *b =
+        tni_backing_at(&d->segment, tni_block_make(TNI_BACKING_CLASS, m->index));
     struct tni_device_foreign found = {.piece_count = 0};
     int status =
         kind->classify(kind, m->memory.device.id, m->memory.address, m->data_bytes, &found);
-    if (status == 0 && found.way != TNI_FOREIGN_PIECES)
+    if (status == TN_ERR_INVALID || (status == 0 && !is_as_described(b, &found)))
         status = tni_fail(TN_ERR_STALE, "the library has unmapped memory that it shares");
     if (status == 0)
         status = kind->export_pieces(kind, &found, ret_fds);

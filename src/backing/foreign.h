@@ -45,8 +45,8 @@ int tni_foreign_adopt(struct tn_domain *domain, tni_block block,
  * @param ret_fds  [TNI_PIECES], of which *ret_count are set; the caller closes them
  * @return 0, TN_ERR_STALE (the library has unmapped them), TN_ERR_DEVICE, TN_ERR_FORKED
  */
-int tni_foreign_export_again(const struct tni_mapping *mapping, int *ret_fds,
-                             uint32_t *ret_count);
+int tni_foreign_export_again(const struct tn_domain *domain, const struct tni_mapping *mapping,
+                             int *ret_fds, uint32_t *ret_count);
 /** Whether a process other than this one holds the block. @param ret_seat  one of them */
 bool tni_foreign_is_held(const struct tn_domain *domain, tni_block block, uint32_t *ret_seat);
 /**

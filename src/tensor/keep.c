@@ -39,13 +39,17 @@ void tni_keep_add(struct tni_keep *k)
 
 /* ---- what becomes of keeps ------------------------------------------------------------- */
 
+/* Whether no other process and no record has the storage. */
+static bool is_only_ours(const struct tni_keep *k)
+{
+    return tni_word_count(atomic_load(tni_word_at(&k->domain->segment, k->block))) == 1;
+}
+
 /* Whether only this process's own keep has the storage. */
 static bool is_unused(const struct tni_keep *k)
 {
-    const struct tni_segment *s = &k->domain->segment;
-    uint32_t at = tni_block_position(&s->geometry, k->block);
-    return tni_word_count(atomic_load(tni_word_at(s, k->block))) == 1 &&
-           atomic_load(&k->domain->local[at]) == 1;
+    uint32_t at = tni_block_position(&k->domain->segment.geometry, k->block);
+    return is_only_ours(k) && atomic_load(&k->domain->local[at]) == 1;
 }
 
 static void give_back(struct tni_keep *k)
@@ -232,7 +236,7 @@ static void lend(struct tni_keep *k)
 static bool let_go(struct leaving *l, struct tni_keep *k)
 {
     const struct tni_segment *s = &l->domain->segment;
-    if (k->state == TNI_KEPT && is_unused(k))
+    if (k->state == TNI_KEPT && (is_unused(k) || (k->is_in_pieces && is_only_ours(k))))
         give_back(k);
     if (k->state == TNI_KEPT && k->is_in_pieces)
         lend(k);

@@ -373,6 +373,25 @@ TN_TEST(a_maker_that_leaves_does_not_wait_for_idle_mappings)
     end();
 }
 
+static int leave_with_a_tensor(void *unused)
+{
+    (void)unused;
+    tn_tensor *tensor = share_new(8);
+    tn_log_set(keep_log, NULL);
+    tn_domain_close(domain);
+    assert_int_equal(gpu_given_back, 1); /* nobody else has it */
+    assert_null(strstr(logged, "stay in memory"));
+    tn_tensor_unref(tensor);
+    return 0;
+}
+
+TN_TEST(a_library_gets_back_pieces_that_only_the_leaver_has)
+{
+    begin();
+    tnt_wait_ok(tnt_fork(leave_with_a_tensor, NULL));
+    end();
+}
+
 /* ---- tenond ------------------------------------------------------------------------------ */
 
 static void await_pieces_of_the_vault(uint32_t count)
@@ -435,6 +454,48 @@ TN_TEST(a_maker_gives_a_new_tenond_its_pieces_again)
     tni_opened_sweep(domain, true);
     tnt_signal(&go);
     tnt_wait_ok(pid);
+    end();
+}
+
+/* The library unmaps pieces that are shared, which it may not, and has others there. */
+static int unmap_one_of_two(void *unused)
+{
+    (void)unused;
+    struct gpu_memory *m = gpu_memory_make(BYTES, GPU_PIECES);
+    tn_tensor *unmapped = share_part(m, OFFSET, BYTES - 2 * OFFSET, 51), *good = share_new(52);
+    int32_t tenond = manager_pid(domain);
+    await_ready(unmapped);
+    await_ready(good);
+    gpu_push(queue, unmapped);
+    gpu_push(queue, good);
+    m->is_kept = true;
+    gpu_library_free(m->at, BYTES, GPU_PIECES);
+    gpu_library_alloc(BYTES, GPU_PIECES);
+    tnt_signal(&ready);
+    tnt_await(&go);
+    await_successor(domain, tenond);
+    tni_backing_part(domain)->depot->catch_up(domain);
+    tnt_signal(&ready);
+    while (pause() == -1) { /* its library has lost what it shared */
+    }
+    return 0;
+}
+
+TN_TEST(a_new_tenond_gets_other_tensors_than_those_unmapped)
+{
+    gpu_need_fake();
+    begin();
+    tn_tensor *tensor = NULL;
+    pid_t pid = tnt_fork(unmap_one_of_two, NULL);
+    tnt_await(&ready);
+    kill_tenond_and_vault(manager_pid(domain));
+    tnt_signal(&go);
+    tnt_await(&ready);
+    int status = tn_queue_pop_tensor(queue, tnt_deadline(20000), &tensor);
+    assert_int_equal(status, TN_ERR_NOT_FOUND);
+    tn_tensor_unref(receive(52));
+    tnt_kill(pid);
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
     end();
 }
 
