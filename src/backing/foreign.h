@@ -64,8 +64,8 @@ int tni_foreign_move(struct tn_domain *domain, tni_block block,
  * Map a storage whose checked description is of memory of another process. Opens its allocation
  * if this process has not got it open. pre: tni_mappings_lock()
  * @return 0, TN_ERR_PEER_DIED (its maker has ended, and the storage with it), TN_ERR_STALE,
- *         TN_ERR_FULL (leases), TN_ERR_UNSUPPORTED (the device is not visible, or the driver
- *         does not open it here), TN_ERR_NOT_FOUND, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
+ *         TN_ERR_FULL (leases, descriptors), TN_ERR_UNSUPPORTED (the device is not visible, or
+ * the driver does not open it here), TN_ERR_NOT_FOUND, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
  */
 int tni_opened_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                    const struct tni_backing *backing, struct tni_mapping *ret_mapping);

@@ -149,6 +149,12 @@ static int map_pieces(struct tn_domain *d, tni_block block, uint32_t generation,
     const struct tni_memory_kind *kind = tni_memory_kind(o->memory.device.type);
     int fds[TNI_PIECES];
     int status = tni_find_deposited(d, block, generation, fds, o->piece_count);
+    /* One more is the connection to tenond, which was closed. */
+    if (status == TN_ERR_SYSTEM && !tni_os_has_descriptors_left(o->piece_count + 1))
+        status = tni_fail(TN_ERR_FULL,
+                          "this process cannot open %u more descriptors, one for each piece of "
+                          "the memory of block %08x (ulimit -n)",
+                          o->piece_count, block.id);
     if (status != 0)
         return status;
     status = kind->map(kind, &o->memory, fds, o->piece_count);

@@ -87,13 +87,20 @@ uint64_t tni_os_hard_descriptor_limit(void)
     return limit.rlim_max;
 }
 
-bool tni_os_has_descriptor_left(void)
+bool tni_os_has_descriptors_left(uint32_t count)
 {
-    int fd = -1;
-    TNI_LINUX_MAKE_FD(fd, epoll_create1(EPOLL_CLOEXEC));
-    tni_os_close(fd);
-    return fd >= 0;
+    int fds[TNI_LINUX_MESSAGE_FDS] = {-1};
+    uint32_t made = 0, wanted = TNI_MIN(count, (uint32_t)TNI_LINUX_MESSAGE_FDS);
+    for (bool goes_on = true; goes_on && made < wanted; made += goes_on) {
+        TNI_LINUX_MAKE_FD(fds[made], epoll_create1(EPOLL_CLOEXEC));
+        goes_on = fds[made] >= 0;
+    }
+    for (uint32_t i = 0; i < made; i++)
+        tni_os_close(fds[i]);
+    return made == wanted;
 }
+
+bool tni_os_has_descriptor_left(void) { return tni_os_has_descriptors_left(1); }
 
 /* Waiting for one of several. */
 

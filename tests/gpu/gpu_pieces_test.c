@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "backing/backing.h"
@@ -614,6 +615,38 @@ TN_TEST(a_message_stays_if_its_pieces_cannot_be_mapped_now)
     push_and_unref(share_new(26));
     tnt_wait_ok(pid);
     await_freed(1);
+    end();
+}
+
+/* The descriptors that come are closed, and the message stays. */
+static int receive_without_room(void *unused)
+{
+    tn_tensor *tensor = NULL;
+    (void)unused;
+    tn_tensor_unref(receive(35)); /* it also connects to tenond */
+    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
+    unsigned open = descriptors();
+    int next = dup(0);
+    close(next);
+    const struct rlimit small = {(rlim_t)next + PIECES - 1, (rlim_t)next + PIECES - 1};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(20000), &tensor), TN_ERR_FULL);
+    assert_int_equal(descriptors(), open);
+    assert_false(tni_leases_has(&domain->segment, domain->who));
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(a_message_stays_if_its_descriptors_find_no_room)
+{
+    gpu_need_fake();
+    begin();
+    pid_t pid = tnt_fork(receive_without_room, NULL);
+    push_and_unref(share_new(35));
+    push_and_unref(share_new(36));
+    tnt_wait_ok(pid);
+    tn_tensor_unref(receive(36));
+    await_freed(2);
     end();
 }
 
