@@ -10,6 +10,7 @@
 
 #include "backing.h"
 #include "harness/live_blocks.h"
+#include "tenond/vault.h"
 
 enum { FEW = 5, BLOCKS = 3 };
 
@@ -302,6 +303,31 @@ TN_TEST(a_tenond_without_room_for_a_message_has_no_part_of_it)
     assert_int_equal(get_all(small), 0);
     release(large);
     release(small);
+    finish();
+}
+
+/* A process that is no tenond gives the vault no descriptors to keep. */
+TN_TEST(strangers_leave_no_descriptors_with_the_vault)
+{
+    enum { STRANGERS = 8 };
+    const struct vault_packet p = {.magic = VAULT_MAGIC, .verb = VAULT_PUT};
+    int sockets[STRANGERS];
+    begin();
+    struct storage *s = make(0, FEW), *strange = make(1, TNI_PIECES);
+    assert_int_equal(put(s), 0);
+    await_both(FEW);
+    for (int i = 0; i < STRANGERS; i++) {
+        TN_CHECK_OK(tni_os_connect(TNI_VAULT_SOCKET, &sockets[i]));
+        TN_CHECK_OK(tni_os_send(sockets[i], &p, sizeof p, strange->fds, TNI_PIECES));
+    }
+    for (int i = 0; i < STRANGERS; i++) {
+        TN_CHECK_OK(tni_os_poll(&sockets[i], 1, tnt_until_ns(BACKING_MS))); /* its end */
+        tni_os_close(sockets[i]);
+    }
+    await_both(FEW);
+    assert_int_equal(get_all(s), 0);
+    release(strange);
+    release(s);
     finish();
 }
 

@@ -17,6 +17,7 @@
  * I4  A client that sends a malformed packet is closed, and no entry is lost. A caller is
  *     closed if its first packet is malformed, or if it sends nothing for FIRST_NS, whether
  *     or not there is a client. So such callers fill neither the socket's queue nor our table.
+ *     Only one caller at a time may wait with descriptors: a tenond that has just started us.
  * Callers: tenond. Death: tenond still has every descriptor. It sees the end of the connection,
  * starts another vault, and gives it all descriptors.
  */
@@ -235,10 +236,20 @@ static void take_call(struct vault *v)
         v->deaf_ns = tni_os_now_ns() + DEAF_NS;
 }
 
-static void listen_to(struct caller *caller)
+static bool has_waiting_descriptors(const struct vault *v)
 {
+    for (uint32_t i = 0; i < CALLERS; i++)
+        if (v->callers[i].has_spoken && v->callers[i].said_bundle.count > 0)
+            return true;
+    return false;
+}
+
+/* I4 */
+static void listen_to(const struct vault *v, struct caller *caller)
+{
+    bool is_other = v->client_fd >= 0 || has_waiting_descriptors(v);
     caller->has_spoken = hear(caller->fd, &caller->said, &caller->said_bundle) == PACKET;
-    if (!caller->has_spoken)
+    if (!caller->has_spoken || (is_other && caller->said_bundle.count > 0))
         hang_up(caller);
 }
 
@@ -273,7 +284,7 @@ static int attend(struct vault *v, uint64_t deadline_ns)
     if (which == 1)
         take_call(v);
     else if (which > 1)
-        listen_to(&v->callers[which - 2]);
+        listen_to(v, &v->callers[which - 2]);
     return TNI_MIN(which, 1);
 }
 
