@@ -72,7 +72,8 @@ def run_case(case):
     case()
     gc.collect()
     if _domain.present() is not None:
-        assert _domain.present().audit() == []
+        found = _domain.present().audit()
+        assert found == [], found
         _domain.present().trim()
     _domain.leave()
     load_fake().fake_detach()

@@ -2,7 +2,7 @@
 """CUDA tensors of PyTorch, sent by tenon: PyTorch's own tests of that, and what it has no tests for.
 
 PyTorch without CUDA has them over the fake driver (cuda_torch.py); docs/checklist.md says which test stands for
-which of PyTorch's. A test's process starts its children by spawn, since a driver does not survive a fork.
+which of PyTorch's. More of them are in test_torch_cuda_rows.py.
 """
 
 import ctypes
@@ -10,11 +10,9 @@ import gc
 import os
 import signal
 import threading
-import warnings
-from multiprocessing import util
 
 import pytest
-from devices import WAIT_S, child, needs_driver, universe
+from devices import WAIT_S, child, universe
 
 torch = pytest.importorskip("torch")
 
@@ -22,84 +20,13 @@ import cuda_torch  # noqa: E402
 import tenon  # noqa: E402
 import tenon.multiprocessing as mp  # noqa: E402
 import tenon.torch  # noqa: E402
-from tenon import _core, _domain  # noqa: E402
+from cuda_children import (  # noqa: E402
+    CUDA, Installed, begin, blocks_on_devices, finish, give_back, needs_torch, ours, queues, start, theirs, torch_child,
+)
+from tenon import _core  # noqa: E402
 
-__all__ = ["child", "universe"]  # fixtures
-pytestmark = [
-    needs_driver,
-    pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch has CUDA, and the driver is a fake one"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-CUDA = "cuda:0"
-
-
-def give_back():
-    """Let PyTorch have its memory back that nobody has any more."""
-    for device in cuda_torch.state.contexts:
-        torch.cuda.synchronize(device)  # memory whose work is not done stays
-    if _domain.present() is not None:
-        _domain.present().trim()
-
-
-@pytest.fixture
-def torch_child(child):
-    """A child that has CUDA tensors, and leaves nothing behind."""
-
-    def run(case):
-        def whole():
-            cuda_torch.install()
-            tenon.torch.install()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                case()
-            gc.collect()
-            give_back()
-            if _core.torch_memory_count() == 0 and not cuda_torch.state.lent:
-                cuda_torch.end()
-            else:
-                raise AssertionError(f"left: {_core.torch_memory_count()} pieces, {cuda_torch.state.lent}")
-
-        child(whole)
-
-    return run
-
-
-def start(target, *args):
-    process = mp.get_context("spawn").Process(target=in_child, args=(target, *args), daemon=True)
-    process.start()
-    return process
-
-
-def in_child(target, *args):
-    begin()
-    target(*args)
-
-
-def begin():
-    """What a spawned child does first; last it ends the driver, of which the fake one wants no remains."""
-    cuda_torch.install()
-    warnings.simplefilter("ignore")
-    util.Finalize(None, leave, exitpriority=-100)
-
-
-def leave():
-    gc.collect()
-    _domain.leave()
-    cuda_torch.end()
-
-
-def finish(process):
-    process.join(WAIT_S)
-    assert process.exitcode == 0
-
-
-def queues(count):
-    context = mp.get_context("spawn")
-    return [context.Queue() for _ in range(count)]
-
-
-def ours(*size, dtype=torch.uint8, value=0):
-    return tenon.torch.empty(*size, dtype=dtype, device=CUDA).fill_(value)
+__all__ = ["child", "torch_child", "universe"]  # fixtures
+pytestmark = needs_torch
 
 
 # ---- the tensors themselves
@@ -231,10 +158,6 @@ def test_cuda_simple(torch_child, how):
         requests.put(None)
         finish(process)
         assert tenon.torch.copies().count == (5 if "private" in how else 0)
-
-
-def theirs(*size, dtype=torch.uint8, value=0):
-    return torch.empty(*size, dtype=dtype, device=CUDA).fill_(value)
 
 
 def send_and_delete(queue, ready, make=ours):
@@ -445,13 +368,6 @@ def test_event(torch_child):
         finish(process)
 
 
-class Installed:
-    """An argument of a process that gives it CUDA before the arguments behind it are read."""
-
-    def __reduce__(self):
-        return cuda_torch.install, ()
-
-
 def copy_after(_, event, requests, answers):
     """The tensor came before the parent gave its device the work that the event stands for."""
     tensor, stream = requests.get(timeout=WAIT_S), torch.cuda.Stream()
@@ -592,10 +508,6 @@ def hold_and_die(queue, ready):
     ready.set()
     os.kill(os.getpid(), signal.SIGKILL)
     del received
-
-
-def blocks_on_devices():
-    return [block for block in _core.inspect_domain(tenon.domain().name)["blocks"] if block["kind"] == "tensor" and block["device"]]
 
 
 def test_a_killed_consumer_leaves_no_memory_behind(torch_child):
