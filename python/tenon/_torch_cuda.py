@@ -79,7 +79,8 @@ def bring_in(storage, domain, shown, timeout):
     """
     stream = torch.cuda.current_stream(index_of(storage.device))
     former = bytes_of(storage)
-    tensor = _core.from_dlpack(former, stream=-1).view(*shown)  # it is used on the same stream
+    # A capsule has no order of its own, and __dlpack__() refuses a device other than the current one.
+    tensor = _core.from_dlpack(torch.utils.dlpack.to_dlpack(former)).view(*shown)
     tensor.share(domain, timeout, stream=stream)
     if tensor.address != storage.data_ptr():
         former.record_stream(stream)  # its allocator gives the memory to others after the copy

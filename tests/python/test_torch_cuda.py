@@ -65,6 +65,16 @@ def test_a_tensor_of_pytorch_is_shared_where_it_lies(torch_child):
         assert tenon.torch.copies() == (0, 0)
 
 
+def test_a_tensor_need_not_be_on_the_current_device(torch_child):
+    @torch_child
+    def case():
+        tensor = torch.empty(3, dtype=torch.uint8, device="cuda:1").fill_(4)
+        assert torch.cuda.current_device() == 0
+        shared = tenon.torch.from_torch(tensor)
+        assert (shared.device, shared.address) == ("cuda:1", tensor.data_ptr())
+        assert shared.to("cpu").tolist() == [4] * 3 and tenon.torch.copies() == (0, 0)
+
+
 def test_pytorch_gets_its_memory_back_when_nobody_has_it(torch_child):
     @torch_child
     def case():
