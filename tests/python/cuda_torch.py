@@ -268,6 +268,34 @@ def use_pieces(have_descriptors=False):
     state.allocate = functools.partial(map_piece, handles=int(have_descriptors)), unmap_piece
 
 
+BLOCK_BYTES, STEP_BYTES = 2 << 20, 512
+
+
+def use_blocks():
+    """Cut tensors from blocks of the driver, and use memory again once it is freed, as PyTorch's caching allocator does."""
+    unused, freed = {}, {}  # by device and stream: begin and end of what is left; the same and size: addresses
+
+    def rounded(size_bytes):
+        return -(-size_bytes // STEP_BYTES) * STEP_BYTES
+
+    def allocate(size_bytes, index, stream):
+        size, kept = rounded(size_bytes), freed.get((index, stream, rounded(size_bytes)))
+        if kept:
+            return kept.pop()
+        address, end = unused.get((index, stream), (0, 0))
+        if end - address < size:
+            address = driver_allocate(max(size, BLOCK_BYTES), index, stream)
+            end = address + max(size, BLOCK_BYTES)
+            state.freed.append((free_now, address, index))
+        unused[index, stream] = address + size, end
+        return address
+
+    def free(address, size_bytes, index, stream):
+        freed.setdefault((index, stream, rounded(size_bytes)), []).append(address)
+
+    state.allocate = allocate, free
+
+
 @DELETER
 def delete(managed):
     release, args = state.lent.pop(managed)[-1]
