@@ -94,7 +94,7 @@ class Shown(Case):
         self.assertEqual({s["pid"]: s["device_bytes_held"] for s in stat["seats"] if not s["is_manager"]},
                          {self.parent: 3 * MIB + 4 * KIB, self.child: 4 * KIB})
         text = self.tenon("stat", self.name)
-        self.assertRegex(text, rf"(?m)^devices\n  {UUID}: 4\.0 MiB in 3 tensors, of [0-9.]+ MiB taken in 3 pieces, at most "
+        self.assertRegex(text, rf"(?m)^devices\n  {UUID}: 4\.0 MiB in 3 tensors, of [0-9.]+ MiB taken in 3 allocations, at most "
                                rf"1\.0 GiB\n    held by {self.holders()}$")
         self.assertRegex(text, r"(?m)^SEAT +PID +STATE +AGE +BLOCKS HELD +BYTES HELD +ON DEVICES +COMMAND$")
         self.assertRegex(text, rf"(?m)^ +\d+ +{self.child} +alive .* 4\.0 KiB  \S*gpu_holder")

@@ -133,7 +133,7 @@ static void print_device(const tn_device_entry *device)
     printf("  %s: %s in %" PRIu64 " %s, of %s taken in %u %s%s%s\n", device->uuid,
            table_bytes(one, device->live_bytes), device->tensors,
            device->tensors == 1 ? "tensor" : "tensors", table_bytes(other, device->bytes),
-           device->objects, device->objects == 1 ? "piece" : "pieces",
+           device->objects, device->objects == 1 ? "allocation" : "allocations",
            is_limited ? ", at most " : "",
            is_limited ? table_bytes(quota, device->quota_bytes) : "");
     if (device->tensors > 0)
