@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of a device that another library made, shared between processes where it lies. */
-#include "gpu/gpu.h"
+#include "gpu/foreign.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -9,73 +9,15 @@
 #include <tenon/inspect.h>
 #include <unistd.h>
 
-#include "tensor/tensor.h"
-
 enum { BYTES = 2 << 20, OFFSET = 4096 };
-
-static tn_domain *domain;
-static tn_queue *queue;
-static struct tnt_signal ready, go;
-
-static void begin_with(const struct fake_options *options, const tn_domain_options *of_domain)
-{
-    gpu_begin(options);
-    domain = tnt_domain(of_domain);
-    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &queue));
-    ready = tnt_signal_open();
-    go = tnt_signal_open();
-}
 
 static void begin(void) { begin_with(NULL, NULL); }
 
-static void end(void)
-{
-    tn_object_close(queue);
-    TN_CHECK_OK(tn_domain_reap(domain, NULL));
-    TNT_AUDIT(domain);
-    tn_domain_close(domain);
-    tnt_signal_close(&ready);
-    tnt_signal_close(&go);
-    gpu_end();
-}
-
 /* ---- another library ------------------------------------------------------------------- */
-
-/* A tensor over a part of memory, all bytes of it `value`. It is private. */
-static tn_tensor *wrap(struct gpu_memory *m, size_t offset, size_t bytes, uint8_t value)
-{
-    tn_tensor *tensor = gpu_memory_tensor(m, offset, bytes);
-    gpu_kernel_fill(tensor, value);
-    return tensor;
-}
-
-static tn_tensor *share_part(struct gpu_memory *m, size_t offset, size_t bytes, uint8_t value)
-{
-    tn_tensor *tensor = wrap(m, offset, bytes, value);
-    TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
-    TN_CHECK_OK(tn_tensor_record(tensor, NULL));
-    return tensor;
-}
 
 static tn_tensor *share_new(uint8_t value)
 {
     return share_part(gpu_memory_make(BYTES, GPU_ALLOCATED), OFFSET, BYTES - OFFSET, value);
-}
-
-/* Call tenon until so many exports were given back to the library. */
-static void await_freed(int count)
-{
-    uint64_t end_ns = tnt_until_ns(20000);
-    while (gpu_given_back < count && tni_os_now_ns() < end_ns)
-        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    assert_int_equal(gpu_given_back, count);
-}
-
-static uint32_t strategy_of(const tn_tensor *tensor)
-{
-    tn_tensor_info info = {.struct_size = sizeof info};
-    TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
-    return info.strategy;
 }
 
 /* If the library looked at the word and gave the stream nothing, the fake learns that here. */
@@ -223,8 +165,7 @@ TN_TEST(a_library_gets_its_memory_back_when_nobody_has_it)
     begin();
     pid_t pid = tnt_fork(hold, NULL);
     tn_tensor *tensor = share_new(20);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
     assert_int_equal(gpu_given_back, 0);
@@ -268,8 +209,7 @@ TN_TEST(a_receiver_passes_the_tensor_on_and_its_maker_is_not_asked)
     TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &next));
     pid_t passer = tnt_fork(pass_on, next), taker = tnt_fork(take_next, next);
     tn_tensor *tensor = share_new(21);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tnt_wait_ok(passer);
     tnt_wait_ok(taker);
     await_freed(1);
@@ -398,8 +338,7 @@ TN_TEST(memory_that_a_killed_process_had_open_goes_back)
     begin();
     pid_t pid = tnt_fork(hold_for_ever, NULL);
     tn_tensor *tensor = share_new(22);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tnt_await(&ready);
     TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
     assert_int_equal(gpu_given_back, 0);
@@ -460,8 +399,7 @@ static int make_and_leave(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(24);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tn_domain_close(domain);
     assert_int_equal(gpu_given_back, 1);
     return 0;
@@ -495,8 +433,7 @@ static int make_and_leave_uncopied(void *unused)
     tn_log_set(keep_warning, NULL);
     domain->foreign_wait_ns = UINT64_MAX / 2;
     tn_tensor *tensor = share_new(27);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tn_domain_close(domain);
     assert_int_equal(gpu_given_back, 0);
     assert_non_null(strstr(last_warning, "with 1 tensors in messages"));
@@ -526,8 +463,7 @@ static int make_and_leave_late(void *unused)
     (void)unused;
     tn_tensor *tensor = share_new(25);
     TN_CHECK_OK(tn_tensor_sync(tensor, tnt_deadline(10000)));
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tnt_await(&go);
     domain->foreign_wait_ns = UINT64_C(60) * 1000 * 1000 * 1000;
     tn_domain_close(domain);
@@ -613,8 +549,7 @@ static void receive_after(int code)
     begin();
     pid_t pid = tnt_fork(refuse_and_receive, &code);
     tn_tensor *tensor = share_new(26);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tnt_wait_ok(pid);
     await_freed(1);
     end();
@@ -682,27 +617,6 @@ TN_TEST(memory_that_is_allocated_anew_is_another_allocation)
 
 /* ---- descriptions that a process has damaged -------------------------------------------- */
 
-static struct tni_backing *description_of(const tn_tensor *tensor)
-{
-    return tni_payload_at(&domain->segment, tensor->storage->block);
-}
-
-struct turn {
-    struct tnt_signal *signal;
-    int wanted;
-};
-
-static int receive_damaged_in_turn(void *argument)
-{
-    tn_tensor *tensor = NULL;
-    struct turn *turn = argument;
-    tnt_await(turn->signal);
-    assert_int_equal(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor), turn->wanted);
-    assert_null(tensor);
-    tn_domain_close(domain);
-    return 0;
-}
-
 enum { HANDLE, SIZE, PLACE, NUMBER, MAKER, DEVICE, FORGERIES };
 
 static void forge(struct tni_backing *b, int what)
@@ -736,71 +650,16 @@ TN_TEST(a_damaged_description_is_an_error_of_the_receiver)
         [NUMBER] = TN_ERR_CORRUPT,   [MAKER] = TN_ERR_PEER_DIED, [DEVICE] = TN_ERR_UNSUPPORTED};
     gpu_need_fake();
     begin();
-    pid_t pids[FORGERIES];
-    struct tnt_signal turns[FORGERIES];
-    for (int i = 0; i < FORGERIES; i++) {
-        turns[i] = tnt_signal_open();
-        pids[i] = tnt_fork(receive_damaged_in_turn, &(struct turn){&turns[i], wanted[i]});
-    }
-    for (int i = 0; i < FORGERIES; i++) {
-        tn_tensor *tensor = share_new(30);
-        struct tni_backing was = *description_of(tensor);
-        forge(description_of(tensor), i);
-        gpu_push(queue, tensor);
-        tnt_signal(&turns[i]);
-        tnt_wait_ok(pids[i]);
-        *description_of(tensor) = was;
-        if (wanted[i] == TN_ERR_UNSUPPORTED)
-            tn_tensor_unref(gpu_pop(queue)); /* the message is still there */
-        tn_tensor_unref(tensor);
-        await_freed(i + 1);
-        tnt_signal_close(&turns[i]);
-    }
+    expect_refused(&(struct forgeries){share_new, forge, FORGERIES, wanted});
     end();
 }
 
 /* ---- kills ------------------------------------------------------------------------------ */
 
-static int receive_one(void *unused)
-{
-    (void)unused;
-    tn_tensor *tensor = gpu_pop(queue);
-    tn_tensor_unref(tensor);
-    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    tn_domain_close(domain);
-    return 0;
-}
-
-/* A process of its own makes the tensor: that which forks must not use the driver before. */
-static int make_for_the_killed(void *unused)
-{
-    (void)unused;
-    tn_tensor *tensor = share_new(40);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
-    tnt_signal(&ready);
-    tnt_await(&go);
-    tn_tensor *again;
-    if (tn_queue_pop_tensor(queue, TN_NOW, &again) == 0)
-        tn_tensor_unref(again);
-    await_freed(1);
-    tn_domain_close(domain);
-    return 0;
-}
-
 TN_TEST(a_receiver_killed_at_any_point_leaves_nothing)
 {
-    static const char *const points[] = {"lease_claimed", "lease_taken", "lease_opened",
-                                         "lease_closed"};
     begin();
-    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
-        pid_t maker = tnt_fork(make_for_the_killed, NULL);
-        tnt_await(&ready);
-        assert_true(tnt_kill_at(points[i], 1, receive_one, NULL));
-        tnt_signal(&go);
-        tnt_wait_ok(maker);
-        assert_false(tni_leases_has(&domain->segment, TNI_LEASE_OVER));
-    }
+    expect_nothing_of_killed_receivers(share_new);
     end();
 }
 
@@ -808,8 +667,7 @@ static int make_and_close(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(41);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tn_domain_close(domain);
     return 0;
 }
@@ -863,8 +721,7 @@ static int make_for_the_dead(void *unused)
 {
     (void)unused;
     tn_tensor *tensor = share_new(22);
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
+    push_and_unref(tensor);
     tnt_await(&go);
     await_freed(1);
     tn_domain_close(domain);

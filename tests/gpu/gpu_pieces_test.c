@@ -4,7 +4,7 @@
  * lies, through a descriptor of each piece. gpu_ipc_kill_test kills processes at each call of
  * the driver.
  */
-#include "gpu/gpu.h"
+#include "gpu/foreign.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -12,15 +12,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "backing/backing.h"
-#include "process/backing.h"
-#include "tensor/tensor.h"
-
 enum { PIECE = GPU_PIECE_BYTES, PIECES = 3, BYTES = PIECES * PIECE, OFFSET = 4096 };
 
-static tn_domain *domain;
-static tn_queue *queue;
-static struct tnt_signal ready, go;
 static char logged[4096];
 
 static void keep_log(int level, const char *message, void *context)
@@ -31,58 +24,19 @@ static void keep_log(int level, const char *message, void *context)
         snprintf(logged + used, sizeof logged - used, "%s; ", message);
 }
 
-static void begin_with(const tn_domain_options *of_domain)
+static void begin_in(const tn_domain_options *of_domain)
 {
-    gpu_begin(&(struct fake_options){.device_count = 2});
-    domain = tnt_domain(of_domain);
-    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &queue));
-    ready = tnt_signal_open();
-    go = tnt_signal_open();
+    begin_with(&(struct fake_options){.device_count = 2}, of_domain);
 }
 
-static void begin(void) { begin_with(NULL); }
-
-static void end(void)
-{
-    tn_object_close(queue);
-    TN_CHECK_OK(tn_domain_reap(domain, NULL));
-    TNT_AUDIT(domain);
-    tn_domain_close(domain);
-    tnt_signal_close(&ready);
-    tnt_signal_close(&go);
-    gpu_end();
-}
+static void begin(void) { begin_in(NULL); }
 
 /* ---- the library, and what is shared ----------------------------------------------------- */
-
-static tn_tensor *share_part(struct gpu_memory *m, size_t offset, size_t bytes, uint8_t value)
-{
-    tn_tensor *tensor = gpu_memory_tensor(m, offset, bytes);
-    gpu_kernel_fill(tensor, value);
-    TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
-    TN_CHECK_OK(tn_tensor_record(tensor, NULL));
-    return tensor;
-}
 
 /* A tensor that lies in all pieces. */
 static tn_tensor *share_new(uint8_t value)
 {
     return share_part(gpu_memory_make(BYTES, GPU_PIECES), OFFSET, BYTES - 2 * OFFSET, value);
-}
-
-static void push_and_unref(tn_tensor *tensor)
-{
-    gpu_push(queue, tensor);
-    tn_tensor_unref(tensor);
-}
-
-/* Call tenon until so many tensors were given back to the library. */
-static void await_freed(int count)
-{
-    uint64_t end_ns = tnt_until_ns(20000);
-    while (gpu_given_back < count && tni_os_now_ns() < end_ns)
-        TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    assert_int_equal(gpu_given_back, count);
 }
 
 /* The fake has to learn that the processor found the tensor ready. */
@@ -101,13 +55,6 @@ static tn_tensor *receive(uint8_t value)
     await_ready(tensor);
     gpu_expect(domain, tensor, value);
     return tensor;
-}
-
-static uint32_t strategy_of(const tn_tensor *tensor)
-{
-    tn_tensor_info info = {.struct_size = sizeof info};
-    TN_CHECK_OK(tn_tensor_get_info(tensor, &info));
-    return info.strategy;
 }
 
 static uint64_t copies(void) { return atomic_load(&domain->segment.header->foreign_copies); }
@@ -571,8 +518,8 @@ TN_TEST(pieces_that_the_driver_does_not_export_are_copied)
 TN_TEST(pieces_in_a_domain_without_tenond_are_copied)
 {
     static const struct gpu_piece pieces[] = {{.bytes = PIECE}, {.bytes = PIECE}};
-    begin_with(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
-                                    .flags = TN_DOMAIN_NO_MANAGER});
+    begin_in(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                  .flags = TN_DOMAIN_NO_MANAGER});
     expect_copied(pieces, 2, PIECE, "the domain has no tenond");
     end();
 }
@@ -652,29 +599,6 @@ TN_TEST(a_message_stays_if_its_descriptors_find_no_room)
 
 /* ---- descriptions that a process has damaged --------------------------------------------- */
 
-static struct tni_backing *description_of(const tn_tensor *tensor)
-{
-    return tni_payload_at(&domain->segment, tensor->storage->block);
-}
-
-struct turn {
-    struct tnt_signal *signal;
-    int wanted;
-};
-
-static int receive_damaged_in_turn(void *argument)
-{
-    tn_tensor *tensor = NULL;
-    struct turn *turn = argument;
-    tnt_await(turn->signal);
-    int status = tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor);
-    if (status != turn->wanted)
-        fail_msg("%d instead of %d: %s", status, turn->wanted, tn_error_detail());
-    assert_null(tensor);
-    tn_domain_close(domain);
-    return 0;
-}
-
 static const struct forgery {
     uint32_t count;
     uint64_t bytes;
@@ -690,34 +614,20 @@ static const struct forgery {
 };
 enum { FORGERIES = sizeof forgeries / sizeof forgeries[0] };
 
+static void forge(struct tni_backing *b, int which)
+{
+    b->piece_count = forgeries[which].count;
+    b->allocation_bytes = forgeries[which].bytes;
+}
+
 TN_TEST(a_damaged_count_of_pieces_is_an_error_of_the_receiver)
 {
+    int wanted[FORGERIES];
     gpu_need_fake();
     begin();
-    pid_t pids[FORGERIES];
-    struct tnt_signal turns[FORGERIES];
-    for (int i = 0; i < FORGERIES; i++) {
-        turns[i] = tnt_signal_open();
-        pids[i] =
-            tnt_fork(receive_damaged_in_turn, &(struct turn){&turns[i], forgeries[i].wanted});
-    }
-    for (int i = 0; i < FORGERIES; i++) {
-        tn_tensor *tensor = share_new(30), *again;
-        struct tni_backing *b = description_of(tensor);
-        b->piece_count = forgeries[i].count;
-        b->allocation_bytes = forgeries[i].bytes;
-        gpu_push(queue, tensor);
-        tnt_signal(&turns[i]);
-        tnt_wait_ok(pids[i]);
-        b->piece_count = PIECES;
-        b->allocation_bytes = BYTES;
-        if (tn_queue_pop_tensor(queue, TN_NOW, &again) ==
-            0) /* the message may be there still */
-            tn_tensor_unref(again);
-        tn_tensor_unref(tensor);
-        await_freed(i + 1);
-        tnt_signal_close(&turns[i]);
-    }
+    for (int i = 0; i < FORGERIES; i++)
+        wanted[i] = forgeries[i].wanted;
+    expect_refused(&(struct forgeries){share_new, forge, FORGERIES, wanted});
     end();
 }
 
@@ -744,41 +654,9 @@ TN_TEST(a_maker_killed_while_it_shares_pieces_leaves_nothing)
     end();
 }
 
-static int receive_one(void *unused)
-{
-    (void)unused;
-    tn_tensor_unref(gpu_pop(queue));
-    TN_CHECK_OK(tn_domain_trim(domain, 0, NULL));
-    tn_domain_close(domain);
-    return 0;
-}
-
-static int make_for_the_killed(void *unused)
-{
-    tn_tensor *again;
-    (void)unused;
-    push_and_unref(share_new(40));
-    tnt_signal(&ready);
-    tnt_await(&go);
-    if (tn_queue_pop_tensor(queue, TN_NOW, &again) == 0)
-        tn_tensor_unref(again);
-    await_freed(1);
-    tn_domain_close(domain);
-    return 0;
-}
-
 TN_TEST(a_receiver_killed_with_pieces_at_any_point_leaves_nothing)
 {
-    static const char *const points[] = {"lease_claimed", "lease_taken", "lease_opened",
-                                         "lease_closed"};
     begin();
-    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
-        pid_t maker = tnt_fork(make_for_the_killed, NULL);
-        tnt_await(&ready);
-        assert_true(tnt_kill_at(points[i], 1, receive_one, NULL));
-        tnt_signal(&go);
-        tnt_wait_ok(maker);
-        assert_false(tni_leases_has(&domain->segment, TNI_LEASE_OVER));
-    }
+    expect_nothing_of_killed_receivers(share_new);
     end();
 }
