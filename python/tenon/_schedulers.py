@@ -107,7 +107,7 @@ def has_run_out(error):
         error = error.__cause__ or error.__context__
     gc.collect()
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and torch.cuda.is_available():
+    if torch is not None and torch.cuda.is_initialized():  # is_available() forbids CUDA in children by fork
         torch.cuda.empty_cache()
     if cupy is not None:
         cupy.get_default_memory_pool().free_all_blocks()

@@ -3,10 +3,12 @@
 
 import concurrent.futures
 import contextvars
+import sys
 import threading
 import time
 import traceback
 import weakref
+from types import SimpleNamespace
 
 import pytest
 from chosen_dask import dask  # noqa: F401, I001: before what imports Dask
@@ -151,6 +153,16 @@ def test_errors_that_say_that_memory_ran_out(error, runs, options):
     with pytest.raises(BaseException):
         tenon.dask.get({"x": (task,)}, "x", **options)
     assert len(task.runs) == runs
+
+
+def test_memory_that_runs_out_does_not_start_cuda(monkeypatch):
+    """Once PyTorch has asked for devices, its children by fork cannot have any."""
+    asked, emptied = [], []
+    cuda = SimpleNamespace(is_initialized=lambda: False, is_available=lambda: asked.append(1), empty_cache=emptied.append)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    with pytest.raises(MemoryError):
+        tenon.dask.get({"x": (Task(failures=9),)}, "x")
+    assert asked == [] and emptied == []
 
 
 def test_task_does_not_run_again_when_its_run_has_failed_meanwhile():
