@@ -134,12 +134,13 @@ def _reduce_meta(tensor):
 
 
 def _rebuild_coo(kind, indices, values, shape, is_coalesced, requires_grad):
-    tensor = set_coalesced(torch.sparse_coo_tensor(indices, values, shape), is_coalesced)
+    tensor = set_coalesced(torch.sparse_coo_tensor(indices, values, shape, device=values.device), is_coalesced)
     return _finish(tensor, kind, requires_grad)
 
 
 def _rebuild_compressed(kind, compressed, plain, values, shape, layout, requires_grad):
-    tensor = torch.sparse_compressed_tensor(compressed, plain, values, shape, layout=layout)
+    parts = compressed, plain, values
+    tensor = torch.sparse_compressed_tensor(*parts, shape, layout=layout, device=values.device)
     return _finish(tensor, kind, requires_grad)
 
 

@@ -323,6 +323,15 @@ def test_a_tensor_arrives_as_it_was(tensor):
     assert facts(through_child(tensor)) == facts(tensor)
 
 
+@pytest.mark.parametrize("tensor", [pytest.param(t, id=name) for name, t in kinds().items()])
+def test_default_device_does_not_change_what_arrives(tensor, queue):
+    need("set_default_device")
+    queue.put(tensor)
+    with torch.device("meta"):
+        arrived = queue.get()
+    assert arrived.device == tensor.device and facts(arrived) == facts(tensor)
+
+
 def test_kinds_of_tensors_arrive_in_one_message(strategy):
     sent = kinds()
     arrived = through_child(sent)
