@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEGACY = 1 }; /* as DLPack numbers the streams of CUDA */
+
 /* The deleter of a tensor from before DLPack 1.0 that take_unversioned() has wrapped. */
 static void release_wrapped(DLManagedTensorVersioned *managed)
 {
@@ -107,12 +109,13 @@ static PyObject *take_capsule(PyObject *capsule)
 }
 
 /* Check the device first, so that the source exports nothing in vain. */
-static int check_source_device(PyObject *source)
+static int check_source_device(PyObject *source, long *ret_type)
 {
     PyObject *pair = PyObject_CallMethod(source, "__dlpack_device__", NULL);
     long numbers[2] = {kDLCPU, 0};
     if (pair == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Clear();
+        *ret_type = kDLCPU;
         return 0;
     }
     int failed = pair == NULL ? -1 : 0;
@@ -125,11 +128,68 @@ static int check_source_device(PyObject *source)
         Py_XDECREF(item);
     }
     Py_XDECREF(pair);
+    *ret_type = numbers[0];
     return failed < 0 ? -1 : check_device(numbers[0], numbers[1]);
 }
 
-/* `stream` is NULL or None: the source orders its work before the legacy default stream. */
-static PyObject *request_capsule(PyObject *source, PyObject *stream)
+/*
+ * The stream that the source is told, a new reference; None: none. Without one PyTorch orders
+ * nothing, although DLPack says that this means the default stream. So it is always named on a
+ * device. NULL: raised.
+ */
+static PyObject *stream_to_tell(PyObject *stream, long device_type)
+{
+    if ((stream == NULL || stream == Py_None) &&
+        (device_type == kDLCUDA || device_type == kDLROCM))
+        return PyLong_FromLong(device_type == kDLCUDA ? LEGACY : 0);
+    if (stream == NULL)
+        stream = Py_None;
+    Py_INCREF(stream);
+    return stream;
+}
+
+/* Whether an object is a tensor of PyTorch, which is not imported for this. -1: raised. */
+static int is_of_torch(PyObject *source)
+{
+    PyObject *name = PyUnicode_FromString("torch");
+    PyObject *torch = name == NULL ? NULL : PyImport_GetModule(name);
+    PyObject *kind = torch == NULL ? NULL : PyObject_GetAttrString(torch, "Tensor");
+    int result = kind != NULL ? PyObject_IsInstance(source, kind) : PyErr_Occurred() ? -1 : 0;
+    if (torch != NULL && kind == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear(); /* the module `torch` is another one, or is being imported */
+        result = 0;
+    }
+    Py_XDECREF(kind);
+    Py_XDECREF(torch);
+    Py_XDECREF(name);
+    return result;
+}
+
+/* PyTorch exports the memory of a negated view as if it were what the view shows. -1: raised.
+ */
+static int check_sign(PyObject *source)
+{
+    PyObject *is_negated = PyObject_CallMethod(source, "is_neg", NULL);
+    int result = is_negated == NULL ? -1 : PyObject_IsTrue(is_negated);
+    Py_XDECREF(is_negated);
+    if (result > 0)
+        PyErr_SetString(PyExc_BufferError,
+                        "the tensor shows its memory negated: call resolve_neg() first");
+    return result == 0 ? 0 : -1;
+}
+
+/* The capsule of a tensor of PyTorch on a device, which may be another than the current one. */
+static PyObject *request_of_torch(PyObject *source, PyObject *stream)
+{
+    PyObject *ours = PyImport_ImportModule("tenon._torch_cuda");
+    PyObject *capsule =
+        ours == NULL ? NULL : PyObject_CallMethod(ours, "capsule_of", "OO", source, stream);
+    Py_XDECREF(ours);
+    return capsule;
+}
+
+/* `stream` is what the source orders its work before. */
+static PyObject *request_by_protocol(PyObject *source, PyObject *stream)
 {
     PyObject *method = PyObject_GetAttrString(source, "__dlpack__"), *capsule = NULL;
     PyObject *none = method != NULL ? PyTuple_New(0) : NULL;
@@ -137,7 +197,7 @@ static PyObject *request_capsule(PyObject *source, PyObject *stream)
                              ? Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR_VERSION,
                                              DLPACK_MINOR_VERSION)
                              : NULL;
-    if (keywords != NULL && stream != NULL && stream != Py_None &&
+    if (keywords != NULL && stream != Py_None &&
         PyDict_SetItemString(keywords, "stream", stream) < 0)
         Py_CLEAR(keywords);
     if (keywords != NULL)
@@ -153,6 +213,25 @@ static PyObject *request_capsule(PyObject *source, PyObject *stream)
     return capsule;
 }
 
+/* `stream` is NULL or None: the source orders its work before the legacy default stream. */
+static PyObject *request_capsule(PyObject *source, PyObject *stream)
+{
+    long type;
+    if (check_source_device(source, &type) < 0)
+        return NULL;
+    int is_torch = is_of_torch(source);
+    if (is_torch < 0 || (is_torch && check_sign(source) < 0))
+        return NULL;
+    PyObject *told = stream_to_tell(stream, type);
+    if (told == NULL)
+        return NULL;
+    bool is_on_device = type == kDLCUDA || type == kDLROCM;
+    PyObject *capsule = is_torch && is_on_device ? request_of_torch(source, told)
+                                                 : request_by_protocol(source, told);
+    Py_DECREF(told);
+    return capsule;
+}
+
 static PyObject *from_dlpack(PyObject *source, PyObject *stream)
 {
     if (tnp_is_tensor(source)) {
@@ -165,8 +244,6 @@ static PyObject *from_dlpack(PyObject *source, PyObject *stream)
         PyErr_Format(PyExc_TypeError, "%.200s has no __dlpack__", Py_TYPE(source)->tp_name);
         return NULL;
     }
-    if (check_source_device(source) < 0)
-        return NULL;
     PyObject *capsule = request_capsule(source, stream), *tensor = NULL;
     if (capsule != NULL && !PyCapsule_CheckExact(capsule))
         PyErr_Format(PyExc_TypeError, "__dlpack__ of %.200s gave %.200s, not a capsule",
@@ -182,7 +259,6 @@ PyObject *tnp_from_dlpack(PyObject *source) { return from_dlpack(source, NULL); 
 /* The number by which DLPack knows the consumer's stream, a new reference. NULL: raised. */
 static PyObject *number_for_dlpack(PyObject *stream)
 {
-    enum { LEGACY = 1 };
     void *handle;
     if (stream == Py_None || (PyLong_Check(stream) && PyLong_AsLong(stream) == -1)) {
         Py_INCREF(stream);

@@ -62,6 +62,15 @@ def record(tensor):
         tensor.record(stream_for(tensor))
 
 
+def capsule_of(tensor, stream):
+    """A tensor of PyTorch on a device as a DLPack capsule; the stream, by DLPack's number, waits for its work.
+
+    __dlpack__() takes the current device for that of the tensor, or refuses any other.
+    """
+    with torch.cuda.device(tensor.device):
+        return tensor.__dlpack__(stream=stream)
+
+
 def storage_over(tensor):
     """A storage over all of a tensor of tenon, uint8 [n] on a device, without waiting for its content."""
     return untyped(torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=-1)))

@@ -46,9 +46,38 @@ class Stream:
         self.device_index = index_of(device)
         self.cuda_stream = new_stream(self.device_index) if number is None else number
 
+    def __eq__(self, other):
+        return (self.device_index, self.cuda_stream) == (other.device_index, other.cuda_stream)
+
+    def __hash__(self):
+        return hash((self.device_index, self.cuda_stream))
+
     def synchronize(self):
         with context(self.device_index) as fake:
             assert fake.cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
+
+    def wait_event(self, event):
+        event.wait(self)
+
+
+class ExternalStream(Stream):
+    """torch.cuda.ExternalStream"""
+
+    def __init__(self, stream_ptr, device=None):
+        super().__init__(device, stream_ptr)
+
+
+class Device:
+    """torch.cuda.device: a context in which a device is the current one of the thread."""
+
+    def __init__(self, device):
+        self.index = index_of(device)
+
+    def __enter__(self):
+        self.before, state.current.__dict__["device"] = current_device(), self.index
+
+    def __exit__(self, *error):
+        state.current.__dict__["device"] = self.before
 
 
 class Event:
@@ -75,11 +104,12 @@ class Event:
         state.events.append((index, number))
 
     def record(self, stream=None):
-        stream = stream or current_stream(self.device)
+        stream = stream or current_stream()
+        assert self.device is None or self.device.index == stream.device_index, "an event of another device"
         assert self.call("cuEventRecord", ctypes.c_void_p(stream.cuda_stream), index=stream.device_index) == 0
 
     def wait(self, stream=None):
-        stream = stream or current_stream(self.device)
+        stream = stream or current_stream()
         with context(stream.device_index) as fake:
             args = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(self.cuda_event)
             assert fake.cuStreamWaitEvent(*args, 0) == 0
@@ -126,7 +156,7 @@ class State:
         self.contexts = {}  # by device
         self.streams = []  # (device, number)
         self.events = []  # (device, number)
-        self.current = threading.local()
+        self.current = threading.local()  # the streams by device, and the device
         self.lent = {}  # address of a Managed: what it needs
         self.freed = []  # (function, address, device): freed when the process ends
         self.allocate = None  # of a pluggable allocator
@@ -134,12 +164,13 @@ class State:
         self.allocated = 0
 
 
+def current_device():
+    return state.current.__dict__.get("device", 0)
+
+
 def index_of(device):
-    if device is None:
-        return 0
-    if isinstance(device, int):
-        return device
-    return torch.device(device).index or 0
+    index = device if device is None or isinstance(device, int) else torch.device(device).index
+    return current_device() if index is None else index
 
 
 @contextlib.contextmanager
@@ -170,6 +201,10 @@ def new_stream(index):
 def current_stream(device=None):
     index = index_of(device)
     return state.current.__dict__.get(index) or Stream(index, 0)
+
+
+def default_stream(device=None):
+    return Stream(index_of(device), 0)
 
 
 @contextlib.contextmanager
@@ -325,8 +360,7 @@ def empty(size, *, dtype=None, device=None, **_):
     allocate, free = state.allocate or (driver_allocate, driver_free)
     stream = current_stream(index).cuda_stream
     address = allocate(size_bytes, index, stream)
-    if not address:
-        raise torch.OutOfMemoryError(f"CUDA out of memory: {size_bytes} bytes")
+    assert address, "PyTorch does not check this, and makes a tensor at address 0"
     made = tensor_at(address, size_bytes, index, (free, (address, size_bytes, index, stream)))
     return made.view(dtype).view(size)
 
@@ -522,8 +556,9 @@ def install():
     register_guard()
     register_kernels()
     names = {"_lazy_init": lambda: None, "is_available": lambda: True, "current_stream": current_stream,
-             "current_device": lambda: 0, "device_count": lambda: 2, "Stream": Stream, "stream": on_stream,
-             "synchronize": synchronize, "Event": Event}
+             "current_device": current_device, "device_count": lambda: 2, "Stream": Stream, "stream": on_stream,
+             "synchronize": synchronize, "Event": Event, "ExternalStream": ExternalStream, "device": Device,
+             "default_stream": default_stream}
     for name, value in names.items():
         setattr(torch.cuda, name, value)
     ForkingPickler.register(Event, reductions.reduce_event)  # as PyTorch does for its own

@@ -561,6 +561,35 @@ def test_what_pytorch_will_not_lend_is_its_own_error(torch):
     assert tensor.tolist() == [[1.0, 1.0]] * 3 and tensor.strides == (1, 3)
 
 
+@pytest.mark.parametrize(
+    "device, stream, told",
+    [((1, 0), None, {}), ((2, 0), None, {"stream": 1}), ((2, 1), 2, {"stream": 2}), ((2, 1), -1, {"stream": -1}),
+     ((10, 0), None, {"stream": 0})],
+)
+def test_source_on_a_device_is_always_told_a_stream(device, stream, told):
+    """PyTorch takes none for no order, and not for the default stream as DLPack says."""
+
+    class Source:
+        def __dlpack_device__(self):
+            return device
+
+        def __dlpack__(self, **asked):
+            raise BufferError({name: asked[name] for name in asked if name != "max_version"})
+
+    with pytest.raises(BufferError) as error:
+        _core.from_dlpack(Source(), stream=stream)
+    assert error.value.args == (told,)
+
+
+def test_negated_view_of_pytorch_is_refused(torch):
+    negated = torch.tensor([1 + 2j]).conj().imag
+    assert negated.is_neg() and negated.tolist() == [-2]
+    for take in _core.from_dlpack, _core.private((1,), "float32").copy_from:
+        with pytest.raises(BufferError, match="resolve_neg"):
+            take(negated)
+    assert _core.from_dlpack(negated.resolve_neg()).tolist() == [-2]
+
+
 def test_pytorch_and_tensors_keep_each_others_memory_alive(torch):
     there = torch.from_dlpack(counted((1000,)))
     gc.collect()

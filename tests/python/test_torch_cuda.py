@@ -75,6 +75,36 @@ def test_a_tensor_need_not_be_on_the_current_device(torch_child):
         assert shared.to("cpu").tolist() == [4] * 3 and tenon.torch.copies() == (0, 0)
 
 
+@pytest.mark.parametrize("take", [tenon.from_dlpack, tenon.asarray])
+def test_dlpack_takes_a_tensor_of_any_device(torch_child, take):
+    @torch_child
+    def case():
+        tensor = torch.empty(3, dtype=torch.uint8, device="cuda:1").fill_(4)
+        taken = take(tensor)
+        assert taken.device == "cuda:1" and taken.to("cpu").tolist() == [4] * 3
+        with torch.cuda.device(1):
+            assert take(theirs(2, value=5)).to("cpu").tolist() == [5] * 2
+            assert tenon.torch.empty(2, device="cuda").device == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
+@pytest.mark.parametrize("is_default", [True, False])
+def test_dlpack_orders_the_work_of_the_current_stream(torch_child, monkeypatch, device, is_default):
+    @torch_child
+    def case():
+        waits, wait = [], cuda_torch.Event.wait
+        monkeypatch.setattr(cuda_torch.Event, "wait", lambda event, stream: waits.append(stream) or wait(event, stream))
+        tensor, stream = torch.zeros(8, dtype=torch.uint8, device=device), torch.cuda.Stream(device)
+        later = torch.cuda.default_stream(device) if is_default else torch.cuda.Stream(device)
+        torch.cuda.synchronize(device)
+        with torch.cuda.stream(stream), cuda_torch.held(stream):
+            tensor.fill_(7)
+            taken = tenon.from_dlpack(tensor, stream=None if is_default else later)
+            assert waits == [later]
+        later.synchronize()
+        assert taken.to("cpu").tolist() == [7] * 8
+
+
 def test_pytorch_gets_its_memory_back_when_nobody_has_it(torch_child):
     @torch_child
     def case():
