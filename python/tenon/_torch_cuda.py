@@ -53,6 +53,12 @@ def name_of(device):
     return f"cuda:{index_of(device)}"
 
 
+def uuid_of(device):
+    """The name of a torch.device in all processes."""
+    name = _core.find_device(name_of(device))
+    return next(found[2] for found in _core.devices() if found[0] == name)
+
+
 def record(tensor):
     """Say that the current stream was given the work on a tensor of tenon, if it is on a device.
 

@@ -56,6 +56,12 @@ def _rebuild_storage(carrier, offset, size_bytes):
     return _over_part(tensor, offset, size_bytes)
 
 
+def _rebuild_empty(uuid):
+    """An empty storage on a device, which may have another number here."""
+    _install_once()
+    return untyped(torch.empty(0, dtype=torch.uint8, device=_core.find_device(uuid)))
+
+
 def _over_part(tensor, offset, size_bytes):
     if not 0 <= offset <= offset + size_bytes <= tensor.nbytes:
         raise ValueError(
@@ -71,8 +77,10 @@ def reduce_any_storage(storage):
     if storage.device.type == "meta":
         raise RuntimeError("a storage on the meta device cannot be pickled; a tensor there can")
     check_device(storage.device, "a storage")
-    if storage.nbytes() == 0:
+    if storage.nbytes() == 0 and storage.device.type == "cpu":
         return torch.UntypedStorage, (0,)
+    if storage.nbytes() == 0:
+        return _rebuild_empty, (_torch_cuda.uuid_of(storage.device),)
     domain, timeout = _core.dumping() or (None, 0)
     shared = share(storage, domain, timeout)
     if shared is None and filename_of(storage) is not None:

@@ -312,7 +312,9 @@ def test_empty_tensor_sharing_cuda(torch_child):
     @torch_child
     def case():
         tensors = [torch.empty(0, device=CUDA), torch.empty(0, 3, dtype=torch.int64, device=CUDA), ours(3)[:0]]
-        assert [values for _, values, _ in seen_by_a_child(tensors)] == [[], [], []]
+        tensors.append(torch.empty(0, device="cuda:1"))
+        seen = [device for device, _, _ in seen_by_a_child(tensors)]
+        assert seen == [CUDA, CUDA, CUDA, "cuda:1"]
 
 
 def describe(requests, answers):
