@@ -185,8 +185,14 @@ void tnp_domain_leave(tnp_domain *domain);
  * torch_memory.c: tn_domain_close(), while PyTorch's allocator is in no call on the domain.
  */
 void tnp_torch_memory_close(tn_domain *domain);
-/** torch_memory.c: let PyTorch's allocator take memory of this domain, which is open. */
-void tnp_torch_memory_use(tn_domain *domain);
+/** Throws an exception of C++ with a text: c10::detail::torchCheckFail() of PyTorch. */
+typedef void (*tnp_torch_fail)(const char *function, const char *file, uint32_t line,
+                               const char *text);
+/**
+ * torch_memory.c: let PyTorch's allocator take memory of this domain, which is open. If there
+ * is none, it calls `function`, unless that is NULL.
+ */
+void tnp_torch_memory_use(tn_domain *domain, tnp_torch_fail function);
 
 /* ---- waiting without the GIL (wait.c, domain.c) ----------------------------------------- */
 

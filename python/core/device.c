@@ -253,20 +253,26 @@ static PyObject *find_device(PyObject *module, PyObject *text)
     return tnp_device(text, &device) < 0 ? NULL : tnp_device_name(device);
 }
 
-static PyObject *set_torch_memory(PyObject *module, PyObject *domain)
+static PyObject *set_torch_memory(PyObject *module, PyObject *args)
 {
     (void)module;
+    PyObject *domain, *fail;
+    uint64_t address;
+    if (!PyArg_ParseTuple(args, "OO:set_torch_memory", &domain, &fail) ||
+        tnp_word(fail, &address) < 0)
+        return NULL;
     tn_domain *d = tnp_domain_of(domain);
     if (d == NULL)
         return NULL;
-    tnp_torch_memory_use(d);
+    tnp_torch_memory_use(d, (tnp_torch_fail)(uintptr_t)address);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
-    {"set_torch_memory", set_torch_memory, METH_O,
-     "set_torch_memory($module, domain, /)\n--\n\n"
-     "Let tenon_torch_alloc() take memory of this domain."},
+    {"set_torch_memory", set_torch_memory, METH_VARARGS,
+     "set_torch_memory($module, domain, fail, /)\n--\n\n"
+     "Let tenon_torch_alloc() take memory of this domain; `fail` is the address of a\n"
+     "function that throws, or 0."},
     {"devices", devices, METH_NOARGS,
      "devices($module, /)\n--\n\n"
      "A tuple for each device of this process, without the CPU."},

@@ -10,6 +10,7 @@
 #include "pieces.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -21,6 +22,7 @@ EXPORTED void tenon_torch_record_stream(void *address, void *stream);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tn_domain *domain_now; /* where new pieces are made; NULL: nowhere */
 static struct tnp_pieces pieces;
+static tnp_torch_fail fail_now; /* NULL: this PyTorch has none */
 
 static int make(ptrdiff_t size_bytes, int device, tn_tensor **ret)
 {
@@ -32,17 +34,35 @@ static int make(ptrdiff_t size_bytes, int device, tn_tensor **ret)
     return tn_tensor_create(domain_now, TN_UINT8, 1, &shape, &options, ret);
 }
 
-/* NULL: there is no memory, and PyTorch raises. The stream has nothing to wait for: memory is
-   given out again only when the work on it is done. */
+/*
+ * PyTorch makes a tensor at address 0 of NULL, and the first kernel on it ends the use of CUDA
+ * in the process. So a function of PyTorch throws its exception of C++. No lock is held here.
+ */
+static void fail(tnp_torch_fail function, ptrdiff_t size_bytes, int device, int status)
+{
+    char text[512];
+    snprintf(text, sizeof text, "CUDA out of memory: tenon has no %td bytes on cuda:%d: %s",
+             size_bytes, device,
+             status == TN_ERR_CLOSED ? "the domain of the allocator is closed"
+                                     : tn_error_detail());
+    function("tenon_torch_alloc", __FILE__, __LINE__, text);
+}
+
+/* NULL: no bytes were asked for. The stream has nothing to wait for: memory is given out again
+   only when the work on it is done. */
 void *tenon_torch_alloc(ptrdiff_t size_bytes, int device, void *stream)
 {
     (void)stream;
     tn_tensor *tensor;
     void *address = NULL;
     pthread_mutex_lock(&lock);
-    if (make(size_bytes, device, &tensor) == 0)
+    int status = make(size_bytes, device, &tensor);
+    if (status == 0)
         address = tnp_pieces_add(&pieces, tensor);
+    tnp_torch_fail function = fail_now;
     pthread_mutex_unlock(&lock);
+    if (address == NULL && size_bytes > 0 && function != NULL)
+        fail(function, size_bytes, device, status);
     return address;
 }
 
@@ -71,10 +91,11 @@ void tenon_torch_record_stream(void *address, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-void tnp_torch_memory_use(tn_domain *domain)
+void tnp_torch_memory_use(tn_domain *domain, tnp_torch_fail function)
 {
     pthread_mutex_lock(&lock);
     domain_now = domain;
+    fail_now = function;
     pthread_mutex_unlock(&lock);
 }
 

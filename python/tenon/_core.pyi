@@ -291,8 +291,11 @@ def devices() -> list[Tuple[str, str, str, int, int, bool]]:
     """The fields of a tenon.Device, for each device but the CPU. Empty if there is no driver or no device."""
 def find_device(text: str, /) -> str:
     """The name of a device, as "cuda:0", for a name or a UUID. Raises NotFound, Unsupported and Invalid."""
-def set_torch_memory(domain: Domain, /) -> None:
-    """Let tenon_torch_alloc(), a function in C for PyTorch's pluggable allocator, take memory of this domain."""
+def set_torch_memory(domain: Domain, fail: int, /) -> None:
+    """Let tenon_torch_alloc(), a function in C for PyTorch's pluggable allocator, take memory of this domain.
+
+    `fail` is the address of PyTorch's function that throws when there is none; 0: it gives PyTorch NULL.
+    """
 def torch_memory_count() -> int: ...  # pieces of tenon_torch_alloc() that are not free again
 def numpy_allocator(domain: Domain, least_bytes: int, most_bytes: int, /) -> Any:
     """An allocator for set_numpy_allocator(). `most_bytes` are of all arrays that it made and that exist."""

@@ -16,7 +16,7 @@ import warnings
 import torch
 
 from . import _core
-from ._torch_private import exchange, untyped
+from ._torch_private import address_of_fail, exchange, untyped
 
 # How often, and how many bytes, storages of other allocators were copied into tenon's memory.
 copies = {"count": 0, "bytes": 0}
@@ -124,7 +124,7 @@ def _count_copy(size_bytes):
 def make_allocator(domain):
     """PyTorch's allocator over the functions of python/core/torch_memory.c."""
     check()
-    _core.set_torch_memory(domain)
+    _core.set_torch_memory(domain, address_of_fail())
     made = torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, "tenon_torch_alloc", "tenon_torch_free")
     inner = made.allocator()
     if hasattr(inner, "set_record_stream_fn"):  # what Tensor.record_stream() calls

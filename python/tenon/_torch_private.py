@@ -7,6 +7,7 @@ PARTS by its name. What is called differently from version to version has one na
 
 import collections
 import ctypes
+import os
 import weakref
 from operator import attrgetter, methodcaller
 
@@ -120,6 +121,20 @@ def apply_to_module(module, function):
     return module._apply(function)
 
 
+# ---- errors
+
+FAIL = "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"  # c10::detail::torchCheckFail(), which throws a c10::Error
+
+
+def address_of_fail():
+    """The address of the function that throws PyTorch's exception; 0: this PyTorch has none."""
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so")
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(path), FAIL), ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return 0
+
+
 # ---- what a storage tells of itself
 
 SEEN_BYTES = 72  # of a StorageImpl; every version has more
@@ -127,7 +142,7 @@ SEEN_BYTES = 72  # of a StorageImpl; every version has more
 
 def find_flag():
     """The offset of the flag that says whether a storage can be resized. numpy() clears the flag."""
-    tensor = torch.zeros(1)
+    tensor = torch.zeros(1, device="cpu")  # whatever the default device is
     seen = (ctypes.c_ubyte * SEEN_BYTES).from_address(untyped(tensor)._cdata)
     before = bytes(seen)
     tensor.numpy()

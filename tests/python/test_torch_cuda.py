@@ -9,6 +9,8 @@ import ctypes
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -633,10 +635,35 @@ def test_allocator_of_pytorch_makes_tensors_that_need_no_copy(torch_child):
         cuda_torch.state.allocate = None
 
 
+THROWS = """
+import ctypes, resource, types
+import tenon.torch, torch
+from tenon import _core
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+domain = _core.Domain.create()
+torch.cuda.memory.CUDAPluggableAllocator = lambda *names: types.SimpleNamespace(allocator=lambda: None)
+tenon.torch.allocator(domain)
+domain.close()
+allocate = ctypes.CDLL(_core.__file__).tenon_torch_alloc
+allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+print(allocate(0, 0, None), flush=True)
+allocate(64, 1, None)
+print("not reached")
+"""
+
+
+def test_allocator_throws_since_pytorch_takes_null_for_memory():
+    """PyTorch makes an exception of Python of it. Here nobody catches it, so the process ends and says what it is."""
+    ended = subprocess.run([sys.executable, "-c", THROWS], capture_output=True, text=True, timeout=WAIT_S)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGABRT, "None\n"), ended.stderr
+    assert "c10::Error" in ended.stderr
+    assert "CUDA out of memory: tenon has no 64 bytes on cuda:1: the domain of the allocator is closed" in ended.stderr
+
+
 def test_functions_of_the_allocator_give_and_take_memory(torch_child):
     @torch_child
     def case():
-        tenon.torch.allocator()
+        _core.set_torch_memory(tenon.domain(), 0)
         library = ctypes.CDLL(_core.__file__)
         allocate, free = library.tenon_torch_alloc, library.tenon_torch_free
         allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
@@ -655,6 +682,6 @@ def test_functions_of_the_allocator_give_and_take_memory(torch_child):
         assert _core.torch_memory_count() == 0
         _core.Domain.create().close()
         other = _core.Domain.create()
-        _core.set_torch_memory(other)
+        _core.set_torch_memory(other, 0)
         other.close()
         assert allocate(64, 0, None) is None
