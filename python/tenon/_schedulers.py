@@ -96,11 +96,13 @@ def has_run_out(error):
     """Whether an error says that memory ran out; if so, what the failed call held and what is kept for later is freed.
 
     NumPy, CuPy and tenon raise a MemoryError, PyTorch and PyOpenCL classes of their own. JAX has one class for all errors
-    of its devices.
+    of its devices. With tenon.torch.allocator() PyTorch raises a RuntimeError.
     """
     names = {each.__name__ for each in type(error).__mro__}
     if not names & {"MemoryError", "OutOfMemoryError"}:
-        if not names & {"XlaRuntimeError", "JaxRuntimeError"} or not str(error).startswith("RESOURCE_EXHAUSTED"):
+        is_of_jax = names & {"XlaRuntimeError", "JaxRuntimeError"} and str(error).startswith("RESOURCE_EXHAUSTED")
+        is_of_allocator = "RuntimeError" in names and str(error).startswith("CUDA out of memory")
+        if not is_of_jax and not is_of_allocator:
             return False
     while error is not None:
         traceback.clear_frames(error.__traceback__)

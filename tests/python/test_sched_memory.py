@@ -142,6 +142,8 @@ def test_tasks_that_have_not_begun_do_not_begin_after_the_last_run():
     [
         (tenon.NoMemory, 2),
         (OutOfMemoryError, 2),
+        (lambda text: RuntimeError("CUDA out of memory: tenon has no 64 bytes on cuda:0"), 2),
+        (lambda text: RuntimeError("CUDA error"), 1),
         (lambda text: XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"), 2),
         (lambda text: XlaRuntimeError("INTERNAL: something else"), 1),
         (ValueError, 1),
