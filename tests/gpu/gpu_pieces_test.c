@@ -393,6 +393,7 @@ TN_TEST(a_maker_gives_a_new_tenond_its_pieces_again)
     begin();
     pid_t pid = tnt_fork(make_for_two_tenonds, NULL);
     tnt_await(&ready);
+    await_pieces_of_the_vault(PIECES); /* a vault that is still starting would stay */
     kill_tenond_and_vault(manager_pid(domain));
     tnt_signal(&go);
     tnt_await(&ready);
@@ -436,6 +437,7 @@ TN_TEST(a_new_tenond_gets_other_tensors_than_those_unmapped)
     tn_tensor *tensor = NULL;
     pid_t pid = tnt_fork(unmap_one_of_two, NULL);
     tnt_await(&ready);
+    await_pieces_of_the_vault(2 * PIECES);
     kill_tenond_and_vault(manager_pid(domain));
     tnt_signal(&go);
     tnt_await(&ready);
