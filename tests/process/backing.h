@@ -216,6 +216,16 @@ static inline int32_t await_vault(int32_t old, unsigned wanted)
     }
 }
 
+/** Wait until the vault has no storage, or has ended: tenond starts none for nothing. */
+static inline void await_empty_vault(void)
+{
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
+    while (count_open(vault_pid(), STORAGE_TARGET) > 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
 /**
  * Kill tenond and its vault together, so that neither starts the other again. A storage that
  * no other process has open is lost.

@@ -76,8 +76,7 @@ static void finish(void)
 {
     assert_int_equal(live_blocks(d), 0);
     await_storages(manager_pid(d), 0);
-    if (vault_pid() != 0)
-        await_vault(0, 0);
+    await_empty_vault();
     assert_int_equal(count_open(getpid(), STORAGE_TARGET), 0);
     d = tn_domain_close(d);
 }

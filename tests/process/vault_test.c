@@ -40,8 +40,7 @@ static void finish(void)
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);
     await_storages(manager_pid(d), 0);
-    if (vault_pid() != 0)
-        await_vault(0, 0);
+    await_empty_vault();
     d = tn_domain_close(d);
 }
 
