@@ -17,13 +17,15 @@ static bool has_descriptors(const struct tni_mapping *m)
 /*
  * Give tenond copies of a mapping's descriptors. @return 0, also if this process has none; or
  * an error of tni_depot.put() or tni_foreign_export_again()
- * @param ret_has_failed  whether the former failed, so that other mappings would fail too
+ * @param ret_tenond_failed  whether tenond took no descriptors, so that it would take none of
+ *                           other mappings either; may be NULL
  */
-static int deposit(struct tn_domain *d, struct tni_mapping *m, bool *ret_has_failed)
+static int deposit(struct tn_domain *d, struct tni_mapping *m, bool *ret_tenond_failed)
 {
     int exported[TNI_PIECES];
     uint32_t count = 1;
-    *ret_has_failed = false;
+    if (ret_tenond_failed != NULL)
+        *ret_tenond_failed = false;
     if (!has_descriptors(m))
         return 0;
     int status = m->is_in_pieces ? tni_foreign_export_again(d, m, exported, &count) : 0;
@@ -37,7 +39,8 @@ static int deposit(struct tn_domain *d, struct tni_mapping *m, bool *ret_has_fai
     for (uint32_t i = 0; m->is_in_pieces && i < count; i++)
         tni_os_close(exported[i]);
     m->is_deposited = status == 0;
-    *ret_has_failed = status != 0 && status != TN_ERR_STALE;
+    if (ret_tenond_failed != NULL)
+        *ret_tenond_failed = status != 0 && status != TN_ERR_STALE;
     return status;
 }
 
@@ -46,13 +49,12 @@ void tni_backing_ensure_deposited(struct tn_domain *d, struct tni_mapping *m)
     if (m->path != NULL || tni_backing_part(d)->depot == NULL)
         return;
     tni_backing_part(d)->depot->catch_up(d);
-    bool has_failed;
     if (m->is_deposited)
         return;
     tni_mappings_lock(d);
     /* Ask even a tenond that did not answer before: this is the last moment to do so. */
     tni_backing_part(d)->depot_connection.pause_ns = 0;
-    if (!m->is_deposited && deposit(d, m, &has_failed) != 0)
+    if (!m->is_deposited && deposit(d, m, NULL) != 0)
         tni_log(TNI_LOG_WARNING, "tenond has no copy of a descriptor: %s", tn_error_detail());
     tni_mappings_unlock(d);
 }
@@ -70,8 +72,7 @@ static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct han
     if (m == NULL || (m->fd < 0 && !m->is_in_pieces) || (m->is_deposited && !h->again) ||
         !tni_mapping_is_named_elsewhere(d, m))
         return;
-    bool has_failed;
-    int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m, &has_failed);
+    int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m, NULL);
     h->is_silent |= status == TN_ERR_TIMED_OUT;
     h->missing += status != 0 && status != TN_ERR_STALE;
 }
@@ -121,11 +122,12 @@ void tni_backing_hand_over(struct tn_domain *d)
  */
 static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
 {
-    bool has_failed;
-    if (deposit(d, m, &has_failed) != 0 && !has_failed)
+    bool tenond_failed;
+    int status = deposit(d, m, &tenond_failed);
+    if (status != 0 && status != TN_ERR_STALE && !tenond_failed)
         tni_log(TNI_LOG_WARNING, "the new tenond has no copy of a storage's descriptors: %s",
                 tn_error_detail());
-    return !has_failed;
+    return !tenond_failed;
 }
 
 void tni_backing_deposit_again(struct tn_domain *d)

@@ -6,9 +6,9 @@
  * I13 A description says MOVING only while its maker copies, and MOVED only once tenond has the
  *     descriptor of the copy. Who finds MOVING waits; the storage of a maker that dies then is
  *     lost, as it would be without the copy.
- * I14 Memory in pieces is a storage only while tenond has the descriptors of all pieces. Its
- * maker closes its own at once: it can export the pieces again, for a new tenond, as long as it
- *     keeps the storage.
+ * I14 Memory in pieces becomes a storage once tenond has the descriptors of all pieces. Its
+ *     maker closes its own descriptors at once. It exports the pieces again for a new tenond,
+ *     as long as it keeps the storage and nothing else lies at their addresses.
  * lease.c has who may have the memory open. A death after the block was named leaves a block
  * that the dead seat holds: the reaper frees it, and the memory ends with its process.
  */
@@ -101,7 +101,8 @@ int tni_foreign_export_again(const struct tn_domain *d, const struct tni_mapping
     int status =
         kind->classify(kind, m->memory.device.id, m->memory.address, m->data_bytes, &found);
     if (status == TN_ERR_INVALID || (status == 0 && !is_as_described(b, &found)))
-        status = tni_fail(TN_ERR_STALE, "the library has unmapped memory that it shares");
+        status = tni_fail(TN_ERR_NOT_FOUND,
+                          "a library has unmapped memory of a device that this process shares");
     if (status == 0)
         status = kind->export_pieces(kind, &found, ret_fds);
     *ret_count = found.piece_count;

@@ -43,7 +43,7 @@ int tni_foreign_adopt(struct tn_domain *domain, tni_block block,
 /**
  * Get descriptors of the pieces of a storage of this process once more.
  * @param ret_fds  [TNI_PIECES], of which *ret_count are set; the caller closes them
- * @return 0, TN_ERR_STALE (the library has unmapped them), TN_ERR_DEVICE, TN_ERR_FORKED
+ * @return 0, TN_ERR_NOT_FOUND (the library has unmapped them), TN_ERR_DEVICE, TN_ERR_FORKED
  */
 int tni_foreign_export_again(const struct tn_domain *domain, const struct tni_mapping *mapping,
                              int *ret_fds, uint32_t *ret_count);
@@ -64,8 +64,9 @@ int tni_foreign_move(struct tn_domain *domain, tni_block block,
  * Map a storage whose checked description is of memory of another process. Opens its allocation
  * if this process has not got it open. pre: tni_mappings_lock()
  * @return 0, TN_ERR_PEER_DIED (its maker has ended, and the storage with it), TN_ERR_STALE,
- *         TN_ERR_FULL (leases, descriptors), TN_ERR_UNSUPPORTED (the device is not visible, or
- * the driver does not open it here), TN_ERR_NOT_FOUND, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
+ *         TN_ERR_FULL (leases, descriptors), TN_ERR_UNSUPPORTED (the device is not visible,
+ *         or the driver does not open it here), TN_ERR_NOT_FOUND, TN_ERR_CORRUPT,
+ *         TN_ERR_NO_MEMORY
  */
 int tni_opened_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                    const struct tni_backing *backing, struct tni_mapping *ret_mapping);

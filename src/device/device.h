@@ -48,7 +48,7 @@ enum {
 struct tni_device_foreign {
     tn_device device;
     int way;              /* TNI_FOREIGN_* */
-    const char *why;      /* of COPY: why not, as static text */
+    const char *why;      /* of COPY: why it is not shared; borrowed */
     uint64_t base;        /* of the whole allocation, or of the first piece; 0: unknown */
     uint64_t bytes;       /* of that, or of all pieces that the memory lies in */
     uint64_t buffer_id;   /* the driver never gives two allocations of a process the same */

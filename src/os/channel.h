@@ -17,7 +17,7 @@ int tni_os_duplicate(int fd, int *ret_fd);
 int tni_os_keep_on_exec(int fd);
 /** Whether a descriptor could be made now (R3). Leaves the detail as it is. */
 bool tni_os_has_descriptor_left(void);
-/** The same of as many as a message can have, at most. */
+/** Whether it can open `count` more, or as many as one message can have, if that is less. */
 bool tni_os_has_descriptors_left(uint32_t count);
 /** Raise this process's soft limit of descriptors to the hard one. @return the soft limit */
 uint64_t tni_os_raise_descriptor_limit(void);

@@ -353,7 +353,7 @@ static void expect_served(int32_t dead, tn_tensor *t)
     finish();
 }
 
-static tn_tensor *begin_armed(const char *point)
+static tn_tensor *begin_moving(const char *point)
 {
     begin_system();
     make("session");
@@ -369,7 +369,7 @@ static tn_tensor *begin_armed(const char *point)
 TN_TEST(a_tenond_killed_as_it_moves_is_replaced)
 {
 #if defined(TN_KILL_POINTS)
-    tn_tensor *t = begin_armed("tenond_moves");
+    tn_tensor *t = begin_moving("tenond_moves");
     int32_t old = manager_pid(d);
     make("next");
     remove_all("session");
@@ -383,7 +383,7 @@ TN_TEST(a_tenond_killed_as_it_moves_is_replaced)
 TN_TEST(a_tenond_killed_as_it_hands_its_deposits_over_is_replaced)
 {
 #if defined(TN_KILL_POINTS)
-    tn_tensor *t = begin_armed("tenond_hands_over");
+    tn_tensor *t = begin_moving("tenond_hands_over");
     int32_t old = manager_pid(d);
     TN_CHECK(kill(old, SIGSTOP) == 0);
     make("next");

@@ -371,15 +371,6 @@ TN_TEST(the_next_tenond_and_the_next_vault_have_all_pieces)
 }
 
 #if defined(TN_KILL_POINTS)
-static void begin_armed(const char *point, unsigned passing)
-{
-    char armed[64];
-    snprintf(armed, sizeof armed, "%s:%u", point, passing);
-    setenv("TENON_KILL_POINT", armed, 1);
-    begin();
-    unsetenv("TENON_KILL_POINT");
-}
-
 /* Wait, as a survivor waits, until the first tenond has a successor. */
 static void survive_start(void)
 {
@@ -396,7 +387,7 @@ static void survive_start(void)
 static void die_at(const char *point, unsigned passing)
 {
 #if defined(TN_KILL_POINTS)
-    begin_armed(point, passing);
+    begin_armed(point, passing, begin);
     put_blocks(FEW);
     survive_until(d, BLOCKS * FEW);
     get_blocks();
@@ -440,7 +431,7 @@ TN_TEST(a_vault_killed_while_it_drops_pieces_costs_nothing) { die_at("vault_drop
 static void die_recalling(const char *point)
 {
 #if defined(TN_KILL_POINTS)
-    begin_armed(point, 2);
+    begin_armed(point, 2, begin);
     put_blocks(FEW);
     int32_t old = manager_pid(d);
     await_vault(0, BLOCKS * FEW);

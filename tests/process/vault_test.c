@@ -428,22 +428,11 @@ TN_TEST(a_pop_says_that_a_tenond_had_what_is_lost)
 
 /* ---- at every point ---------------------------------------------------------------------- */
 
-#if defined(TN_KILL_POINTS)
-static void begin_armed(const char *point, unsigned passing)
-{
-    char armed[64];
-    snprintf(armed, sizeof armed, "%s:%u", point, passing);
-    setenv("TENON_KILL_POINT", armed, 1);
-    begin();
-    unsetenv("TENON_KILL_POINT");
-}
-#endif
-
 /* Let tenond, or the vault that it starts, be killed at the point. */
 static void die_at(const char *point, unsigned passing)
 {
 #if defined(TN_KILL_POINTS)
-    begin_armed(point, passing);
+    begin_armed(point, passing, begin);
     tn_tensor *all[3];
     for (int i = 0; i < 3; i++)
         all[i] = make((float)i);
@@ -507,7 +496,7 @@ TN_TEST(a_vault_killed_while_it_drops_a_descriptor_costs_nothing)
 static void die_recalling(const char *point)
 {
 #if defined(TN_KILL_POINTS)
-    begin_armed(point, 2);
+    begin_armed(point, 2, begin);
     tn_tensor *all[3];
     for (int i = 0; i < 3; i++)
         all[i] = make((float)i); /* held here, since the deaths of both may lose a storage that
